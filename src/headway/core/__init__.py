@@ -1,0 +1,1 @@
+"""The vocabulary of the ring: every type that crosses a ring border. Pure; imports only `core`."""

@@ -1,0 +1,47 @@
+"""Decision records (SPEC L-3, L-5): what was chosen, against what, with which scores, and why."""
+
+from typing import Literal
+
+import msgspec
+
+from headway.core.ids import RequestId
+from headway.core.units import Ns
+
+Layer = Literal["step", "cache", "batch", "pool", "pd"]  # the layers of seed 002
+ALTERNATIVES_MAX = 8
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """One candidate of a decision; lower `score` wins unless the reason says otherwise."""
+
+    name: str
+    score: float
+
+
+class Decision(msgspec.Struct, frozen=True, tag=True):
+    """A choice that changed something. `kind`: route, admit, order, chunk, preempt, handoff, migrate, scale..."""
+
+    level: Layer
+    at_ns: Ns
+    kind: str
+    chosen: str
+    reason: str
+    alternatives: tuple[Alternative, ...] = ()
+    request: RequestId | None = None
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a request will cost, LLM and diffusion alike: the currency of router and admission."""
+
+    device_seconds: float
+    bytes_by_account: tuple[tuple[str, int], ...] = ()
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A replica, or a (prefill, decode) pair, with the seconds the request is forecast to need there."""
+
+    replica: str
+    seconds: float
+    confidence: float  # [0, 1]
+    decode: str | None = None
+    reason: str = ""

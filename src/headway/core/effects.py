@@ -1,0 +1,97 @@
+"""What must be done. Effects are data; only drivers perform them."""
+
+import msgspec
+
+from headway.core.decisions import Decision
+from headway.core.events import Proposal
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
+from headway.core.messages import Message, TokenScores
+from headway.core.plans import CopyPlan, DenoisePlan, StepPlan
+from headway.core.request import FinishReason
+from headway.core.units import Ns
+
+
+class Send(msgspec.Struct, frozen=True, tag=True):
+    """Deliver `message` to node `dst`, FIFO per pair."""
+
+    dst: NodeId
+    message: Message
+
+
+class WakeAt(msgspec.Struct, frozen=True, tag=True):
+    """Fire `timer` at `at_ns` or as soon after as possible."""
+
+    at_ns: Ns
+    timer: TimerId
+
+
+class RunStep(msgspec.Struct, frozen=True, tag=True):
+    """Executor: run this plan after those already handed over."""
+
+    plan: StepPlan
+
+
+class RunDenoise(msgspec.Struct, frozen=True, tag=True):
+    """Executor: run this denoise batch."""
+
+    plan: DenoisePlan
+
+
+class StartCopy(msgspec.Struct, frozen=True, tag=True):
+    """Transport: copy blocks to the peer, after `plan.not_before_step` is done."""
+
+    plan: CopyPlan
+
+
+class AbortCopy(msgspec.Struct, frozen=True, tag=True):
+    """Transport: stop the transfer; CopyDone(ok=False) answers when no byte can arrive any more."""
+
+    transfer: TransferId
+
+
+class Propose(msgspec.Struct, frozen=True, tag=True):
+    """Group: contribute to the all-gather of `step`."""
+
+    group: GroupId
+    step: int
+    proposal: Proposal
+    deadline_ns: Ns
+
+
+class Deliver(msgspec.Struct, frozen=True, tag=True):
+    """Edge: tokens `index`.. of the client's stream, in order, without gap."""
+
+    request: RequestId
+    index: int
+    tokens: tuple[int, ...]
+    scores: tuple[TokenScores | None, ...] = ()
+
+
+class ErrorOut(msgspec.Struct, frozen=True):
+    """An error in OpenAI's shape, before it is rendered."""
+
+    status: int
+    code: str | None
+    message: str
+    retry_after_ms: int | None = None
+    param: str | None = None
+
+
+class End(msgspec.Struct, frozen=True, tag=True):
+    """Edge: the request is over. Exactly one per RequestArrived."""
+
+    request: RequestId
+    reason: FinishReason
+    error: ErrorOut | None = None
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, tag=True):
+    """Telemetry: keep a decision or an evidence record."""
+
+    entry: Decision | EvidenceRecord
+
+
+Effect = Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | End | Record

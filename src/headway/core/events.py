@@ -1,0 +1,181 @@
+"""What happened. Every event carries `at_ns` (stamped by the receiver) and names its cause."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
+from headway.core.messages import Message, TokenScores
+from headway.core.plans import StepTiming
+from headway.core.request import Request
+from headway.core.units import Ns
+
+
+class RequestArrived(msgspec.Struct, frozen=True, tag=True):
+    """FrontNode: a validated request from the edge."""
+
+    at_ns: Ns
+    cause: str
+    request: Request
+    received_ns: Ns  # when the edge saw the request's first byte
+    body_ns: Ns  # when it had the last byte of the body
+
+
+class ClientGone(msgspec.Struct, frozen=True, tag=True):
+    """FrontNode: the client left, or asked to cancel."""
+
+    at_ns: Ns
+    cause: str
+    request: RequestId
+
+
+class TextStopped(msgspec.Struct, frozen=True, tag=True):
+    """FrontNode: the edge found a stop string; the text ends inside token `index` (0-based)."""
+
+    at_ns: Ns
+    cause: str
+    request: RequestId
+    index: int
+
+
+class StreamClosed(msgspec.Struct, frozen=True, tag=True):
+    """FrontNode: the edge handed the last byte of the answer to the transport. Completes the evidence."""
+
+    at_ns: Ns
+    cause: str
+    request: RequestId
+    first_token_ns: Ns | None  # first byte of text handed to the transport
+    input_bytes: int
+
+
+class MessageArrived(msgspec.Struct, frozen=True, tag=True):
+    """Any node: a message from `src`, FIFO per pair."""
+
+    at_ns: Ns
+    cause: str
+    src: NodeId
+    message: Message
+
+
+class TimerFired(msgspec.Struct, frozen=True, tag=True):
+    """Any node: a WakeAt came due. A late or unknown timer id is ignored."""
+
+    at_ns: Ns
+    cause: str
+    timer: TimerId
+
+
+class PeerLost(msgspec.Struct, frozen=True, tag=True):
+    """Any node: the driver lost the peer; its accounts are closed by incarnation."""
+
+    at_ns: Ns
+    cause: str
+    node: NodeId
+    incarnation: int
+
+
+class PeerJoined(msgspec.Struct, frozen=True, tag=True):
+    """Front and Control: a peer is there (started, or restarted with a higher incarnation)."""
+
+    at_ns: Ns
+    cause: str
+    node: NodeId
+    incarnation: int
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """The token that this step sampled for `seq` ended it (`stop`: end-of-sequence or a stop token id)."""
+
+    seq: int
+    output: tuple[int, ...] | None = None  # all sampled tokens, when known: its full blocks become cacheable
+
+
+class StepDone(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode: step `step` is done. Parallel arrays: `tokens[i]` was sampled for `seqs[i]`."""
+
+    at_ns: Ns
+    cause: str
+    step: int
+    seqs: tuple[int, ...]
+    tokens: tuple[int, ...]
+    timing: StepTiming
+    stopped: tuple[Stopped, ...] = ()
+    scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
+
+
+class DenoiseDone(msgspec.Struct, frozen=True, tag=True):
+    """Diffusion WorkerNode: the denoise plan `step` is done."""
+
+    at_ns: Ns
+    cause: str
+    step: int
+    timing: StepTiming
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode: the executor failed in `step`; every length after it is void (fatal for the batch)."""
+
+    at_ns: Ns
+    cause: str
+    step: int
+    error: str
+
+
+class CopyDone(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode: one stage or layer of a transfer left (source side) this node's memory."""
+
+    at_ns: Ns
+    cause: str
+    transfer: TransferId
+    stage: int
+    layer: int
+    ok: bool = True
+
+
+class CopyArrived(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode: one stage or layer of a transfer is readable here (destination side)."""
+
+    at_ns: Ns
+    cause: str
+    transfer: TransferId
+    stage: int
+    layer: int
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """What one rank would do in a step, before the group agrees (ARCHITECTURE, Groups)."""
+
+    kind: str  # prefill, decode, mixed, idle
+    tokens: int
+    padded: int
+    longest_prefill: int = 0
+    can_overlap: bool = True
+    mode: str = "none"
+
+
+class Proposals(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode in a group: everyone's proposal for `step`, the same at every rank."""
+
+    at_ns: Ns
+    cause: str
+    group: GroupId
+    step: int
+    proposals: Mapping[NodeId, Proposal]
+
+
+Event = (
+    RequestArrived
+    | ClientGone
+    | TextStopped
+    | StreamClosed
+    | MessageArrived
+    | TimerFired
+    | PeerLost
+    | PeerJoined
+    | StepDone
+    | DenoiseDone
+    | StepFailed
+    | CopyDone
+    | CopyArrived
+    | Proposals
+)

@@ -1,0 +1,300 @@
+"""What nodes say to each other: frozen, tagged by class name; every one about a request carries its epoch."""
+
+import msgspec
+
+from headway.core.decisions import Decision
+from headway.core.evidence import WorkerMarks
+from headway.core.ids import NodeId, RequestId, TransferId
+from headway.core.reports import ReplicaReport
+from headway.core.request import FinishReason, Request, SamplingParams, Slo
+from headway.core.units import Ns
+
+
+class TokenScores(msgspec.Struct, frozen=True):
+    """Log-probability of one emitted token and the best alternatives, best first."""
+
+    logprob: float
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+# Front -> worker
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """Run this request as `epoch`.
+
+    `emitted` tokens were already streamed (resume). `target`: hand the KV to that replica after the prefill (P/D);
+    `transfer` names the reservation there.
+    """
+
+    request: Request
+    epoch: int
+    emitted: tuple[int, ...] = ()
+    target: NodeId | None = None
+    transfer: TransferId | None = None
+    number: int = 0  # of this front's Submits to this replica; reports say how many they have seen
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop the request now; blocks return within one step."""
+
+    request: RequestId
+    epoch: int
+    reason: FinishReason = FinishReason.CANCELLED
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """P/D: hold KV room at the decode replica for a request that another one will prefill."""
+
+    request: Request
+    epoch: int
+    transfer: TransferId
+    prefill: NodeId
+
+
+class TakeOverAck(msgspec.Struct, frozen=True, tag=True):
+    """The front accepted (or refused) an owner change; sent to both sides. The owner changes here and nowhere else."""
+
+    request: RequestId
+    epoch: int
+    transfer: TransferId
+    accepted: bool
+
+
+class WhatDoYouHold(msgspec.Struct, frozen=True, tag=True):
+    """A restarted front asks; the worker answers with Holding."""
+
+    number: int
+
+
+class ResetPrefixCache(msgspec.Struct, frozen=True, tag=True):
+    """Forget every unreferenced cached block."""
+
+    number: int
+
+
+# Worker -> front
+
+
+class Accepted(msgspec.Struct, frozen=True, tag=True):
+    """The replica owns the request as `epoch`; it will end with exactly one Finished."""
+
+    request: RequestId
+    epoch: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The replica cannot run the request: `unservable` (never) or `draining`, `full` (not now)."""
+
+    request: RequestId
+    epoch: int
+    code: str
+    message: str
+
+
+class Tokens(msgspec.Struct, frozen=True, tag=True):
+    """Tokens of one step for this front: parallel arrays, one token per row; `indices` count outputs from 0."""
+
+    requests: tuple[RequestId, ...]
+    epochs: tuple[int, ...]
+    indices: tuple[int, ...]
+    tokens: tuple[int, ...]
+    step: int
+    scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The request is over at this replica; every token before it was sent."""
+
+    request: RequestId
+    epoch: int
+    reason: FinishReason
+    output_tokens: int
+    marks: WorkerMarks
+    error: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Diffusion: denoise steps done."""
+
+    request: RequestId
+    epoch: int
+    done: int
+    total: int
+
+
+class Reserved(msgspec.Struct, frozen=True, tag=True):
+    """P/D: room is held; blocks to copy into."""
+
+    request: RequestId
+    epoch: int
+    transfer: TransferId
+    blocks: tuple[int, ...]
+    layout: str
+
+
+class TakeOver(msgspec.Struct, frozen=True, tag=True):
+    """The destination of a hand-off or migration wants to own the request from `next_index` on, as `epoch`."""
+
+    request: RequestId
+    epoch: int
+    transfer: TransferId
+    next_index: int
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """A replica's state, to fronts and control."""
+
+    report: ReplicaReport
+    decisions: tuple[Decision, ...] = ()
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One request that a worker holds."""
+
+    request: RequestId
+    epoch: int
+    next_index: int
+
+
+class Holding(msgspec.Struct, frozen=True, tag=True):
+    """Everything the worker holds, in answer to WhatDoYouHold."""
+
+    number: int
+    held: tuple[Held, ...]
+
+
+# Worker <-> worker
+
+
+class SequenceState(msgspec.Struct, frozen=True):
+    """Everything that makes a sequence go on exactly elsewhere: sampling is counter-based on (seed, position)."""
+
+    request: RequestId
+    prompt: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sampling: SamplingParams
+    slo: Slo
+    urgency: int
+    arrived_ns: Ns
+
+
+class Handover(msgspec.Struct, frozen=True, tag=True):
+    """P -> D: the prefill is done; first token and state. Layers follow as copies."""
+
+    request: RequestId
+    epoch: int
+    transfer: TransferId
+    state: SequenceState
+    marks: WorkerMarks
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """D -> P, or destination -> source: the copy is no longer needed; free it."""
+
+    transfer: TransferId
+
+
+class MigrateReserve(msgspec.Struct, frozen=True, tag=True):
+    """Source -> destination: hold room for a running request."""
+
+    request: Request
+    epoch: int
+    transfer: TransferId
+    front: NodeId
+    blocks: int
+
+
+class MigrateReserved(msgspec.Struct, frozen=True, tag=True):
+    """Destination -> source: room is held, or `blocks` is empty and the migration ends."""
+
+    transfer: TransferId
+    blocks: tuple[int, ...]
+
+
+class StageSent(msgspec.Struct, frozen=True, tag=True):
+    """Source -> destination: stage `stage` was copied; it covers `tokens` tokens of KV."""
+
+    transfer: TransferId
+    stage: int
+    tokens: int
+
+
+class StageAck(msgspec.Struct, frozen=True, tag=True):
+    """Destination -> source: stage `stage` is readable."""
+
+    transfer: TransferId
+    stage: int
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """Source -> destination: the request is frozen; this is its state, the last delta is copied."""
+
+    transfer: TransferId
+    state: SequenceState
+    next_index: int
+    marks: WorkerMarks
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Either side: the transfer ends without an owner change."""
+
+    transfer: TransferId
+    reason: str
+
+
+# Control -> worker
+
+
+class Migrate(msgspec.Struct, frozen=True, tag=True):
+    """Move one running request to `destination`."""
+
+    request: RequestId
+    destination: NodeId
+    transfer: TransferId
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Accept nothing new; finish or migrate what runs."""
+
+    reason: str
+
+
+class MigrationEnded(msgspec.Struct, frozen=True, tag=True):
+    """Worker -> control."""
+
+    request: RequestId
+    transfer: TransferId
+    moved: bool
+    reason: str
+
+
+Message = (
+    Submit
+    | Cancel
+    | Reserve
+    | TakeOverAck
+    | WhatDoYouHold
+    | ResetPrefixCache
+    | Accepted
+    | Refused
+    | Tokens
+    | Finished
+    | Progress
+    | Reserved
+    | TakeOver
+    | Report
+    | Holding
+    | Handover
+    | Release
+    | MigrateReserve
+    | MigrateReserved
+    | StageSent
+    | StageAck
+    | Commit
+    | Abort
+    | Migrate
+    | Drain
+    | MigrationEnded
+)

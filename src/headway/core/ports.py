@@ -1,0 +1,70 @@
+"""Protocols that adapters, engines and nodes implement. Kept small; each stands beside what the ring needs of it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import msgspec
+
+from headway.core.effects import Effect
+from headway.core.events import Event, StepDone
+from headway.core.ids import NodeId
+from headway.core.plans import StepPlan
+
+
+class Node(Protocol):
+    """A state owner. Drivers call `handle` with events in `at_ns` order and perform what it returns."""
+
+    @property
+    def id(self) -> NodeId: ...
+
+    def handle(self, event: Event) -> list[Effect]: ...
+
+    def check_invariants(self) -> None: ...
+
+
+class ModelLimits(msgspec.Struct, frozen=True):
+    """What an engine can hold, known after load."""
+
+    model: str
+    vocab_size: int
+    max_model_len: int
+    block_size: int
+    kv_blocks: int
+    kv_bytes_per_block: int
+    host_slots: int  # swap space, in blocks
+    layers: int
+    eos_token_ids: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+class LlmEngine(Protocol):
+    """Performs StepPlans in order on one model. Called from one thread."""
+
+    @property
+    def limits(self) -> ModelLimits: ...
+
+    def run(self, plan: StepPlan) -> StepDone:
+        """Run one step to its end and return its results. Raises EngineError; the batch is then void."""
+        ...
+
+    def launch(self, plan: StepPlan) -> Callable[[], StepDone]:
+        """Start a step; the returned call waits for its results. On a synchronous device it has already run."""
+        ...
+
+    def read_blocks(self, blocks: Sequence[int]) -> bytes:
+        """KV of these blocks, for a hand-off or migration."""
+        ...
+
+    def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
+        """Write KV read elsewhere by `read_blocks` of the same layout."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Span(Protocol):
+    """Opens a trace range; a no-op where nobody listens."""
+
+    def __call__(self, name: str, **attributes: int | str) -> AbstractContextManager[None]: ...

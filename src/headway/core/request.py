@@ -1,0 +1,86 @@
+"""What a client asked for, after validation: sampling, SLO as absolute deadlines, and the request itself."""
+
+from enum import StrEnum
+
+import msgspec
+
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.units import Ns
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How tokens are chosen. Ranges are checked at the edge (`adapters/gateway`); the engine trusts them."""
+
+    max_tokens: int
+    temperature: float = 1.0  # 0: greedy, ties to the lowest id
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0  # minted per request at the edge when the client gave none
+    logprobs: int | None = None  # None: none; k: the chosen token's and the k best
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()  # empty: all
+
+
+class Slo(msgspec.Struct, frozen=True):
+    """The SLO of one request, fixed at arrival (SPEC L-4). Deadlines are absolute; None means no promise."""
+
+    ttft_deadline_ns: Ns | None = None
+    tpot_ns: Ns | None = None
+    e2e_deadline_ns: Ns | None = None
+
+
+class LlmRequest(msgspec.Struct, frozen=True, tag=True):
+    """One token sequence to generate. A client's `n=2` or list of prompts becomes several of these."""
+
+    id: RequestId
+    tenant: TenantId
+    model: ModelId
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    arrived_ns: Ns
+    slo: Slo = Slo()
+    urgency: int = 0  # higher is sooner; `-priority` of the wire
+    block_hashes: tuple[bytes, ...] = ()  # chained, one per full prompt block of `block_size` (core.blockhash)
+    cache_root: bytes = b""  # root of that chain: model, LoRA, tenant salt, media
+    lora: str | None = None
+    session: str | None = None
+    output_tokens_predicted: int | None = None  # by quantile (A3); None: unknown
+    tenant_weight: int = 1
+    prompt_logprobs: bool = False
+    attempts: int = 0  # of the router; part of every keyed draw
+
+
+class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
+    """One image or video to denoise. The toy of the walking skeleton; the real one is an issue of its own."""
+
+    id: RequestId
+    tenant: TenantId
+    model: ModelId
+    steps: int
+    height: int
+    width: int
+    seed: int
+    arrived_ns: Ns
+    slo: Slo = Slo()
+    urgency: int = 0
+
+
+Request = LlmRequest | DiffusionRequest
+
+
+class FinishReason(StrEnum):
+    """Why a request ended, as nodes say it; the edge maps it to OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    REJECTED = "rejected"
+    LOST = "lost"
