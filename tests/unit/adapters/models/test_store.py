@@ -67,5 +67,5 @@ def test_takes_a_local_folder_under_its_own_name(cache: Path, tmp_path: Path) ->
 
 
 def test_refuses_a_name_that_is_no_model(cache: Path) -> None:
-    with pytest.raises(ModelError, match="neither .* nor an existing folder, nor a hub id"):
+    with pytest.raises(ModelError, match=r"neither .* nor an existing folder, nor a hub id"):
         resolve("no such model")
