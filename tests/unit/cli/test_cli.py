@@ -1,0 +1,61 @@
+import subprocess
+import sys
+
+import pytest
+
+from headway import __version__
+from headway.cli import COMMANDS, EXIT_OK, EXIT_USAGE, available_commands, help_text, main
+
+HEAVY = ("torch", "numpy", "sqlalchemy", "aiohttp", "starlette", "uvicorn", "transformers", "tokenizers", "rich")
+
+
+def exit_code(*arguments: str) -> int | str | None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    return stopped.value.code
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, resource\n"
+        "from headway.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
+        f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])\n"
+        "print('CPU', resource.getrusage(resource.RUSAGE_SELF).ru_utime)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    sys.stdout.write(f"{answer.stdout.splitlines()[-1]} s of user time for `headway --help`\n")
+    assert "HEAVY []" in answer.stdout.splitlines()
+
+
+def test_help_lists_exactly_the_commands_whose_module_exists() -> None:
+    text = help_text()
+    listed = [name for name in COMMANDS if f"\n  {name} " in text]
+    assert listed == list(available_commands())
+
+
+def test_a_command_without_a_module_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.cli.find_spec", lambda name: None)
+    assert available_commands() == {}
+    assert exit_code("doctor") == EXIT_USAGE
+
+
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--version") == EXIT_OK
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_no_command_prints_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code() == EXIT_USAGE
+    assert "Usage: headway COMMAND" in capsys.readouterr().err
+
+
+def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("docter") == EXIT_USAGE
+    assert "unknown command `docter`; did you mean `doctor`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list(available_commands()))
+def test_every_offered_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(name, "--help") == EXIT_OK
+    assert f"headway {name}" in capsys.readouterr().out

