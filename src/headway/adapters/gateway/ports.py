@@ -1,0 +1,114 @@
+"""What the gateway needs of the system behind it. `live` implements `Serving`; tests use a fake one."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from headway.core.effects import Deliver, End
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import RequestId
+from headway.core.ledger import AccountView
+from headway.core.reports import ReplicaReport
+from headway.core.request import LlmRequest, Request
+from headway.core.units import Ns
+
+Modality = Literal["text", "image", "video"]
+RecordSink = Callable[[EvidenceRecord], None]
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model as clients see it, and what the edge must know to prepare requests for it."""
+
+    id: str
+    modalities: tuple[Modality, ...]
+    max_model_len: int
+    created: int  # Unix seconds
+    block_size: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...] = ()
+    root: str | None = None
+    parent: str | None = None
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What one sequence is predicted to need. `verdict` is what admission would answer now."""
+
+    ttft_ns: Ns
+    tpot_ns: Ns
+    device_seconds: float
+    kv_bytes: int
+    verdict: str
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Live numbers for /metrics and /load, read at every scrape."""
+
+    reports: tuple[ReplicaReport, ...] = ()  # the last one of each replica
+    waiting: int = 0  # in the FrontNode's queue
+    in_flight: int = 0  # requests that the FrontNode owns
+    admissions: tuple[tuple[str, int], ...] = ()  # verdict -> how often, since start
+
+
+class TokenStream(Protocol):
+    """The answer of one sequence: Delivers without gap, then exactly one End."""
+
+    async def next(self) -> Sequence[Deliver | End]:
+        """Everything that is ready; waits for at least one item. Not called again after the End."""
+        ...
+
+
+class Serving(Protocol):
+    """The system behind the gateway. Called from the event loop only; no call blocks."""
+
+    def now_ns(self) -> Ns:
+        """The run's clock."""
+        ...
+
+    def submit(self, request: Request, received_ns: Ns, body_ns: Ns) -> TokenStream:
+        """Hand over a request. A refusal comes as the stream's End, with its error."""
+        ...
+
+    def cancel(self, request: RequestId) -> None:
+        """The client left. The stream still ends with an End. Unknown or ended requests: nothing happens."""
+        ...
+
+    def text_stopped(self, request: RequestId, index: int) -> None:
+        """A stop string was found: the text ends inside token `index` (0-based). The End says `stop`."""
+        ...
+
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
+        """The last byte of the answer was handed to the transport. Called exactly once per submitted request."""
+        ...
+
+    def models(self) -> Sequence[ModelCard]:
+        """Every model, in the order of the configuration."""
+        ...
+
+    def accounts(self) -> Sequence[tuple[AccountView, float]]:
+        """Every account of every node with the age of the view in ms."""
+        ...
+
+    def evidence(self, request: RequestId) -> EvidenceRecord | None:
+        """The record of an ended request, while it is kept."""
+        ...
+
+    def on_record(self, sink: RecordSink) -> None:
+        """Call `sink` with every EvidenceRecord from now on."""
+        ...
+
+    def stats(self) -> Stats:
+        """Live numbers for /metrics."""
+        ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests can be served now, and why not."""
+        ...
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget every unreferenced cached block on every replica; False when one did not."""
+        ...
+
+    def estimate(self, request: LlmRequest) -> Estimate:
+        """Predict one sequence on the replicas as they are now."""
+        ...

@@ -1,0 +1,107 @@
+"""The gateway's part of the configuration file. Every value has a default that works; checks name the key."""
+
+import re
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from headway.core.errors import ConfigError
+
+DIGEST_SIZES: Final = {"sha256": 64, "blake2b": 128}  # hex digits
+_HASHED: Final = re.compile(r"(sha256|blake2b):([0-9a-f]+)")
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
+NameText = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One API key by its digest: `sha256:<hex>` or `blake2b:<hex>`. The key itself is stored nowhere."""
+
+    hash: str
+    tenant: NameText
+    admin: bool = False
+
+
+class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of one tenant. `priority_floor`: the lowest (soonest) `priority` it may ask for."""
+
+    priority_floor: int | None = None
+    weight: PositiveInt = 1
+
+
+class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is who. With no key configured every request belongs to tenant `default`, whatever key it carries.
+
+    With keys, `anonymous` is the tenant of requests that carry none; without it they are refused.
+    """
+
+    keys: tuple[ApiKey, ...] = ()
+    anonymous: NameText | None = None
+    tenants: dict[str, TenantSettings] = {}  # msgspec copies the default
+
+
+class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one request may ask of the gateway."""
+
+    body_bytes: PositiveInt = 16 * 1024 * 1024
+    body_timeout_s: PositiveFloat = 30.0
+    request_timeout_s: PositiveFloat = 3600.0  # from the first byte to the last token
+    n: PositiveInt = 16
+    prompts: PositiveInt = 128
+    stop: PositiveInt = 16
+    stop_chars: PositiveInt = 1024
+    messages: PositiveInt = 4096
+    remembered_requests: PositiveInt = 16384  # client ids that /v1/requests/{id}/evidence can resolve
+
+
+class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Event streams. A client that takes nothing for `stall_timeout_s` is cancelled."""
+
+    ping_s: PositiveFloat = 10.0
+    stall_timeout_s: PositiveFloat = 60.0
+
+
+class SloDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """SLO of requests on a route that bring none; null: no promise."""
+
+    ttft_ms: PositiveFloat | None = None
+    tpot_ms: PositiveFloat | None = None
+    e2e_ms: PositiveFloat | None = None
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that the HTTP gateway reads from the configuration."""
+
+    auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
+    stream: StreamSettings = StreamSettings()
+    slo: dict[str, SloDefaults] = {}  # by route; msgspec copies the default
+    metrics_aliases: Literal["none", "vllm"] = "none"
+    price_per_device_hour_usd: Annotated[float, Meta(ge=0)] = 2.5
+
+
+def check_settings(settings: GatewaySettings, slo_routes: tuple[str, ...]) -> None:
+    """Refuse combinations that cannot work, naming the keys. Raises ConfigError."""
+    auth = settings.auth
+    for number, key in enumerate(auth.keys):
+        match = _HASHED.fullmatch(key.hash)
+        if match is None or len(match[2]) != DIGEST_SIZES[match[1]]:
+            raise ConfigError(
+                f"auth.keys[{number}].hash is not sha256:<64 hex digits> or blake2b:<128 hex digits>; "
+                "it holds the digest of an API key, never the key"
+            )
+    digests = [key.hash for key in auth.keys]
+    for number, digest in enumerate(digests):
+        if digest in digests[:number]:
+            raise ConfigError(f"auth.keys[{number}] and auth.keys[{digests.index(digest)}] have the same hash")
+    if auth.anonymous is not None and not auth.keys:
+        raise ConfigError("auth.anonymous works with auth.keys only; without keys every request is tenant `default`")
+    known = {key.tenant for key in auth.keys} | {auth.anonymous or "default"}
+    for tenant in auth.tenants:
+        if tenant not in known:
+            raise ConfigError(f"auth.tenants.{tenant} has no key in auth.keys; known tenants: {sorted(known)}")
+    for route in settings.slo:
+        if route not in slo_routes:
+            raise ConfigError(f"slo.{route} is not a route with an SLO; known: {list(slo_routes)}")
