@@ -1,0 +1,106 @@
+"""Routes messages between the nodes of this process and the replicas behind their sockets, FIFO per pair."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, Proposal, Proposals
+from headway.core.ids import GroupId, NodeId
+from headway.core.messages import Message
+from headway.core.units import Ns
+from headway.live.clock import Clock
+from headway.live.gather import Gatherer
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Lost
+
+log = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """The sending side of a connection (`wire.Link`)."""
+
+    def send(self, frame: Frame) -> None: ...
+
+
+class _Remote(msgspec.Struct):
+    peer: Peer
+    incarnation: int
+
+
+Feed = Callable[[Callable[[Ns], Event]], None]
+
+
+class Hub:
+    """Knows where every node is. A message to a node that is gone is dropped: its loss was reported."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        groups: Mapping[GroupId, Sequence[NodeId]],
+        silent: Callable[[NodeId, str], None],
+    ) -> None:
+        """`silent` is told of a member that let its group wait past the deadline."""
+        loop = asyncio.get_running_loop()
+        self._local: dict[NodeId, Feed] = {}
+        self._remote: dict[NodeId, _Remote] = {}
+        self._groups = {group: tuple(members) for group, members in groups.items()}
+        self._silent = silent
+        self._gatherer = Gatherer(self._groups, clock, loop.call_later, self._gathered, self._missing)
+
+    def add_local(self, node: NodeId, feed: Feed) -> None:
+        """A node of this process."""
+        self._local[node] = feed
+
+    def join(self, node: NodeId, incarnation: int, peer: Peer) -> None:
+        """A replica is ready: tell the nodes of this process."""
+        self._remote[node] = _Remote(peer, incarnation)
+        for feed in self._local.values():
+            feed(lambda at_ns: PeerJoined(at_ns, "ready", node, incarnation))
+
+    def leave(self, node: NodeId, incarnation: int, reason: str) -> None:
+        """A replica is gone: tell everybody. Repeated or older news changes nothing."""
+        known = self._remote.get(node)
+        if known is None or known.incarnation != incarnation:
+            return
+        del self._remote[node]
+        self._gatherer.forget(node)
+        for feed in self._local.values():
+            feed(lambda at_ns: PeerLost(at_ns, reason, node, incarnation))
+        for other in self._remote.values():
+            other.peer.send(Lost(node, incarnation))
+
+    def send(self, src: NodeId, dst: NodeId, message: Message) -> None:
+        """Deliver one message."""
+        if (feed := self._local.get(dst)) is not None:
+            feed(lambda at_ns: MessageArrived(at_ns, str(src), src, message))
+        elif (remote := self._remote.get(dst)) is not None:
+            remote.peer.send(Envelope(src, dst, message))
+        else:
+            log.debug("%s to %s dropped: it is not there", type(message).__name__, dst)
+
+    def receive(self, node: NodeId, frame: Envelope | Blocks | Gather) -> None:
+        """A frame that a replica sent to others."""
+        match frame:
+            case Envelope():
+                self.send(node, frame.dst, frame.message)
+            case Blocks():
+                if (remote := self._remote.get(frame.dst)) is not None:
+                    remote.peer.send(frame)
+            case Gather():
+                self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+
+    def _gathered(self, group: GroupId, step: int, proposals: dict[NodeId, Proposal]) -> None:
+        for member in self._groups[group]:
+            if (remote := self._remote.get(member)) is not None:
+                remote.peer.send(Gathered(group, step, proposals))
+
+    def _missing(self, group: GroupId, step: int, members: list[NodeId]) -> None:
+        for member in members:
+            self._silent(member, f"{member} made no proposal for step {step} of group {group} in time")
+
+
+def proposals_event(frame: Gathered) -> Callable[[Ns], Event]:
+    """The event that a Gathered frame is for the node."""
+    return lambda at_ns: Proposals(at_ns, f"{frame.group}/{frame.step}", frame.group, frame.step, frame.proposals)

@@ -1,0 +1,275 @@
+"""Starts the replica processes, notices when one dies, tells the nodes, starts it again within a budget.
+
+A process is dead when it exits, closes or breaks its link, or keeps silent. A dead process's incarnation never speaks
+again: it is killed before its successor starts.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from headway.core.errors import ConfigError, EngineError
+from headway.core.ids import NodeId
+from headway.core.units import Ns, ns_from_s
+from headway.live.clock import Clock
+from headway.live.hub import Hub
+from headway.live.spec import ReplicaSpec, Start, SupervisorSettings
+from headway.live.wire import (
+    Beat,
+    Blocks,
+    Envelope,
+    Failed,
+    Frame,
+    Gather,
+    Hello,
+    Link,
+    Phase,
+    Ready,
+    Spans,
+    StepSpan,
+    Stop,
+    WireError,
+)
+
+log = logging.getLogger(__name__)
+
+_LAST_LINES = 20
+
+
+class FleetWatcher(Protocol):
+    """Who is told what the replicas do, beside the nodes."""
+
+    def phase(self, node: NodeId, phase: Phase) -> None: ...
+
+    def joined(self, node: NodeId, incarnation: int, ready: Ready) -> None: ...
+
+    def lost(self, node: NodeId, incarnation: int, reason: str) -> None: ...
+
+    def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None: ...
+
+
+class _Life(msgspec.Struct):
+    """One incarnation."""
+
+    node: NodeId
+    incarnation: int
+    process: asyncio.subprocess.Process
+    heard_ns: Ns
+    link: Link | None = None
+    is_ready: bool = False
+    reason: str | None = None
+    last_lines: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=_LAST_LINES))
+
+
+class Supervisor:
+    """The processes of one host."""
+
+    def __init__(
+        self, specs: Sequence[ReplicaSpec], hub: Hub, watcher: FleetWatcher, settings: SupervisorSettings, clock: Clock
+    ) -> None:
+        self._specs, self._hub, self._watcher, self._settings, self._clock = specs, hub, watcher, settings, clock
+        self._folder = tempfile.TemporaryDirectory(prefix="headway-")  # mode 0700: nobody else connects
+        self._socket = Path(self._folder.name) / "hub.sock"
+        self._server: asyncio.Server | None = None
+        self._lives: dict[NodeId, _Life] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._started: dict[NodeId, asyncio.Future[None]] = {}
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start every replica and wait until all are ready. Raises EngineError with the reason when one cannot."""
+        self._server = await asyncio.start_unix_server(self._accept, path=self._socket)
+        loop = asyncio.get_running_loop()
+        self._started = {spec.node: loop.create_future() for spec in self._specs}
+        self._keepers = [loop.create_task(self._keep(spec), name=f"keep-{spec.node}") for spec in self._specs]
+        await asyncio.gather(*self._started.values())
+
+    async def run(self) -> None:
+        """Return never, or raise EngineError when no replica is left that may be started again."""
+        await asyncio.gather(*self._keepers)
+        if not self._stopping.is_set():
+            raise EngineError("no replica is left: every one used up its restarts", status=503, code="no_replica")
+
+    async def stop(self, grace_s: float) -> None:
+        """Let the replicas finish what runs, at most `grace_s`; then end them."""
+        self._stopping.set()
+        lives = list(self._lives.values())
+        for life in lives:
+            _signal(life.process, signal.SIGTERM)
+        waits = [asyncio.ensure_future(life.process.wait()) for life in lives]
+        if waits:
+            await asyncio.wait(waits, timeout=grace_s)
+        for life in lives:
+            if life.link is not None:
+                life.link.send(Stop())
+            _signal(life.process, signal.SIGKILL)
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, *waits, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        self._folder.cleanup()
+
+    def kill(self, node: NodeId, reason: str) -> None:
+        """End a replica's process because of `reason`; it is started again."""
+        life = self._lives.get(node)
+        if life is not None:
+            life.reason = life.reason or reason
+            _signal(life.process, signal.SIGKILL)
+
+    def pids(self) -> dict[NodeId, int]:
+        """Process ids of the running replicas."""
+        return {node: life.process.pid for node, life in self._lives.items()}
+
+    async def _keep(self, spec: ReplicaSpec) -> None:
+        started = self._started[spec.node]
+        failures: deque[Ns] = deque()
+        incarnation = 0
+        while not self._stopping.is_set():
+            incarnation += 1
+            life = await self._live(spec, incarnation)
+            if self._stopping.is_set():
+                return
+            reason = life.reason or "no reason known"
+            if not started.done():
+                started.set_exception(EngineError(f"replica {spec.node} cannot start: {reason}", status=503))
+                return
+            log.error("replica %s (incarnation %d) was lost: %s", spec.node, incarnation, reason)
+            now_ns = self._clock.now_ns()
+            failures.append(now_ns)
+            while failures and now_ns - failures[0] > ns_from_s(self._settings.restart_window_s):
+                failures.popleft()
+            if len(failures) > self._settings.restarts_max:
+                log.error("replica %s stays down: lost %d times in a row", spec.node, len(failures))
+                return
+            backoff_s = self._settings.restart_backoff_s * 2 ** (len(failures) - 1)
+            await asyncio.sleep(min(backoff_s, self._settings.restart_backoff_s_max))
+
+    async def _live(self, spec: ReplicaSpec, incarnation: int) -> _Life:
+        """Start one incarnation and stay with it to its end."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "headway.live.replica_host",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        life = _Life(spec.node, incarnation, process, self._clock.now_ns())
+        self._lives[spec.node] = life
+        relay = asyncio.ensure_future(self._relay(life))
+        watch = asyncio.ensure_future(self._watch(life))
+        try:
+            self._hand_over(process, Start(spec, incarnation, str(self._socket), self._clock.start_ns))
+            code = await process.wait()
+            await relay
+        finally:
+            watch.cancel()
+            relay.cancel()
+            _signal(process, signal.SIGKILL)
+            if life.link is not None:
+                life.link.abort()
+            del self._lives[spec.node]
+        if life.reason is None:
+            tail = " | ".join(life.last_lines)
+            life.reason = f"its process ended with {_exit_words(code)}" + (f": {tail}" if tail else "")
+        self._hub.leave(spec.node, incarnation, life.reason)
+        self._watcher.lost(spec.node, incarnation, life.reason)
+        return life
+
+    @staticmethod
+    def _hand_over(process: asyncio.subprocess.Process, start: Start) -> None:
+        """The start order goes over stdin, which stays open: its end tells the replica that this process died."""
+        if process.stdin is None:
+            raise ConfigError("the replica's process has no stdin")
+        body = msgspec.msgpack.encode(start)
+        process.stdin.write(len(body).to_bytes(4, "big") + body)
+
+    async def _relay(self, life: _Life) -> None:
+        """Pass on what the process prints; its last lines explain its death."""
+        stream = life.process.stdout
+        while stream is not None and (line := await stream.readline()):
+            text = line.decode(errors="replace").rstrip()
+            life.last_lines.append(text)
+            log.info("%s: %s", life.node, text)
+
+    async def _watch(self, life: _Life) -> None:
+        limit_ns = ns_from_s(self._settings.heartbeat_timeout_s)
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_timeout_s / 4)
+            silent_ns = self._clock.now_ns() - life.heard_ns
+            if silent_ns > limit_ns:
+                self.kill(life.node, f"it was silent for {silent_ns / 1e9:.1f} s")
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = Link(reader, writer)
+        life: _Life | None = None
+        reason = "it closed its link"
+        try:
+            life = self._identify(await link.receive())
+            life.link = link
+            while (frame := await link.receive()) is not None:
+                self._receive(life, link, frame)
+        except WireError as error:
+            reason = str(error)
+            log.error("link of %s: %s", "a stranger" if life is None else life.node, error)
+        except Exception as error:  # the outer loop of a link: one broken peer must not end the others
+            reason = f"{type(error).__name__}: {error}"
+            log.exception("link of %s", "a stranger" if life is None else life.node)
+        finally:
+            link.abort()
+        if life is not None and not self._stopping.is_set():
+            # Its exit says more than the end of its link, when that is the cause; leave it a moment to happen.
+            await asyncio.wait([asyncio.ensure_future(life.process.wait())], timeout=1.0)
+            if life.process.returncode is None:
+                self.kill(life.node, reason)
+
+    def _identify(self, frame: Frame | None) -> _Life:
+        if not isinstance(frame, Hello):
+            raise WireError(f"the first frame is {type(frame).__name__}, not Hello")
+        life = self._lives.get(frame.node)
+        if life is None or life.incarnation != frame.incarnation or life.link is not None:
+            raise WireError(f"{frame.node} incarnation {frame.incarnation} is not awaited")
+        return life
+
+    def _receive(self, life: _Life, link: Link, frame: Frame) -> None:
+        life.heard_ns = self._clock.now_ns()
+        match frame:
+            case Envelope() | Blocks() | Gather():
+                self._hub.receive(life.node, frame)
+            case Spans():
+                self._watcher.spans(life.node, frame.steps)
+            case Phase():
+                self._watcher.phase(life.node, frame)
+            case Ready():
+                life.is_ready = True
+                self._watcher.joined(life.node, life.incarnation, frame)
+                self._hub.join(life.node, life.incarnation, link)
+                if not self._started[life.node].done():
+                    self._started[life.node].set_result(None)
+            case Failed():
+                life.reason = frame.reason
+            case Beat():
+                pass
+            case _:
+                raise WireError(f"{life.node} sent a {type(frame).__name__}, which only a hub sends")
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    if process.returncode is None:
+        try:
+            process.send_signal(number)
+        except ProcessLookupError:  # it ended between the check and the signal
+            return
+
+
+def _exit_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,0 +1,212 @@
+"""Frames between processes: four bytes of length, then msgpack; FIFO, bounded, strict.
+
+A frame that is too long, cut off or not of these types is the peer's fault: `WireError`, and the link is closed.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from headway.core.errors import HeadwayError
+from headway.core.events import Proposal
+from headway.core.ids import GroupId, NodeId, TransferId
+from headway.core.messages import Message
+from headway.core.plans import CopyPlan, StepTiming
+from headway.core.ports import ModelLimits
+from headway.core.units import Ns
+
+PROTOCOL: Final = 1
+FRAME_BYTES_MAX: Final = 64 << 20
+_LENGTH_BYTES: Final = 4
+
+
+class WireError(HeadwayError):
+    """The peer broke the protocol of the link."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub, first frame: who connects."""
+
+    node: NodeId
+    incarnation: int
+    protocol: int = PROTOCOL
+
+
+class Phase(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub: a phase of loading began (`done` = 0) or moved on; `done` in [0, 1]."""
+
+    name: str
+    done: float
+    at_ns: Ns
+    note: str = ""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub: loaded and warm; its node takes events from now on. `limits` is None for diffusion."""
+
+    limits: ModelLimits | None
+    load_ns: Ns
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub, last frame: why the process ends."""
+
+    reason: str
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub: the main thread is alive."""
+
+    at_ns: Ns
+
+
+class Envelope(msgspec.Struct, frozen=True, tag=True):
+    """A message from node to node."""
+
+    src: NodeId
+    dst: NodeId
+    message: Message
+
+
+class Blocks(msgspec.Struct, frozen=True, tag=True):
+    """KV of one copy on its way to the peer's blocks; `last` closes the stage."""
+
+    src: NodeId
+    dst: NodeId
+    transfer: TransferId
+    stage: int
+    layer: int
+    blocks: tuple[int, ...]
+    payload: bytes
+    last: bool
+
+
+class Gather(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub: its contribution to the all-gather of one group step."""
+
+    group: GroupId
+    step: int
+    proposal: Proposal
+    deadline_ns: Ns
+
+
+class Gathered(msgspec.Struct, frozen=True, tag=True):
+    """Hub -> replica: everyone's contribution."""
+
+    group: GroupId
+    step: int
+    proposals: dict[NodeId, Proposal]
+
+
+class Lost(msgspec.Struct, frozen=True, tag=True):
+    """Hub -> replica: a peer is gone."""
+
+    node: NodeId
+    incarnation: int
+
+
+class StepSpan(msgspec.Struct, frozen=True, gc=False):
+    """One engine step for the trace."""
+
+    step: int
+    kind: str
+    decodes: int
+    prefill_tokens: int
+    planned_ns: Ns  # when planning began
+    timing: StepTiming
+
+
+class Spans(msgspec.Struct, frozen=True, tag=True):
+    """Replica -> hub: steps since the last such frame."""
+
+    steps: tuple[StepSpan, ...]
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Hub -> replica: leave now, running work is void."""
+
+
+Frame = (
+    Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Lost | Spans | Stop
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+
+def encode(frame: Frame) -> bytes:
+    """Length and body of one frame. Raises WireError when it is longer than a reader accepts."""
+    body = _encoder.encode(frame)
+    if len(body) > FRAME_BYTES_MAX:
+        raise WireError(f"a {type(frame).__name__} of {len(body)} bytes; the limit is {FRAME_BYTES_MAX}")
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
+    """The next frame, or None when the peer closed between frames. Raises WireError."""
+    try:
+        head = await reader.readexactly(_LENGTH_BYTES)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise WireError(f"the peer left {len(error.partial)} bytes into a frame's length") from error
+        return None
+    except ConnectionError:
+        return None
+    length = int.from_bytes(head, "big")
+    if length > FRAME_BYTES_MAX:
+        raise WireError(f"the peer announces a frame of {length} bytes; the limit is {FRAME_BYTES_MAX}")
+    try:
+        body = await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise WireError(f"the peer left inside a frame of {length} bytes") from error
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise WireError(f"the peer sent a frame that is none of ours: {error}") from error
+
+
+def copies(plan: CopyPlan, block_bytes: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Split a copy into (source blocks, destination blocks) that fit a frame each; an empty copy is one empty part."""
+    per_frame = max(1, (FRAME_BYTES_MAX // 2) // max(1, block_bytes))
+    starts = range(0, len(plan.src_blocks), per_frame) if plan.src_blocks else range(1)
+    return [(plan.src_blocks[at : at + per_frame], plan.dst_blocks[at : at + per_frame]) for at in starts]
+
+
+class Link:
+    """One connection: frames go out in order; a peer that does not read is dropped instead of buffered without end."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, buffered_bytes_max: int = 4 * FRAME_BYTES_MAX
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._buffered_bytes_max = buffered_bytes_max
+
+    def send(self, frame: Frame) -> None:
+        """Queue a frame. A closed link drops it: the loss is reported by the reading side."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        self._writer.write(encode(frame))
+        if transport.get_write_buffer_size() > self._buffered_bytes_max:
+            transport.abort()
+
+    async def receive(self) -> Frame | None:
+        """The next frame, or None at the end. Raises WireError."""
+        return await read_frame(self._reader)
+
+    async def flush(self) -> None:
+        """Wait until what was sent left this process, or the peer is gone."""
+        try:
+            self._writer.transport.set_write_buffer_limits(0)
+            await self._writer.drain()
+        except ConnectionError:
+            return
+
+    def close(self) -> None:
+        """Close after what was sent."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._writer.transport.abort()

@@ -1,0 +1,97 @@
+import asyncio
+
+import pytest
+
+from headway.core.events import Proposal
+from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TenantId, TransferId
+from headway.core.messages import Submit, Tokens
+from headway.core.plans import CopyPlan, StepTiming
+from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams
+from headway.live.wire import (
+    FRAME_BYTES_MAX,
+    Beat,
+    Blocks,
+    Envelope,
+    Frame,
+    Gather,
+    Hello,
+    Spans,
+    StepSpan,
+    WireError,
+    copies,
+    encode,
+    read_frame,
+)
+
+REQUEST = LlmRequest(
+    RequestId("req-1"),
+    TenantId("t"),
+    ModelId("m"),
+    (1, 2),
+    SamplingParams(max_tokens=3),
+    arrived_ns=5,
+    block_hashes=(b"\x00\xff",),
+)
+FRAMES: list[Frame] = [
+    Hello(NodeId("rep-1"), 2),
+    Beat(7),
+    Envelope(NodeId("front"), NodeId("rep-1"), Submit(REQUEST, 1, number=4)),
+    Envelope(
+        NodeId("front"),
+        NodeId("rep-2"),
+        Submit(DiffusionRequest(RequestId("req-2"), TenantId("t"), ModelId("m"), 4, 64, 64, 1, 0), 1),
+    ),
+    Envelope(NodeId("rep-1"), NodeId("front"), Tokens((RequestId("req-1"),), (1,), (0,), (9,), 3)),
+    Blocks(NodeId("a"), NodeId("b"), TransferId("x"), 0, -1, (1, 2), b"\x01\x02", last=True),
+    Gather(GroupId("g"), 3, Proposal("decode", 1, 1), 9),
+    Spans((StepSpan(1, "decode", 2, 0, 3, StepTiming(4, 5, 6)),)),
+]
+
+
+def read_all(raw: bytes) -> list[Frame]:
+    async def run() -> list[Frame]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(raw)
+        reader.feed_eof()
+        frames = []
+        while (frame := await read_frame(reader)) is not None:
+            frames.append(frame)
+        return frames
+
+    return asyncio.run(run())
+
+
+def test_frames_arrive_as_sent_and_in_order() -> None:
+    assert read_all(b"".join(encode(frame) for frame in FRAMES)) == FRAMES
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_a_frame_that_is_cut_off_is_the_peers_fault(cut: int) -> None:
+    with pytest.raises(WireError):
+        read_all(encode(FRAMES[0])[:cut])
+
+
+def test_bytes_that_are_no_frame_are_the_peers_fault() -> None:
+    with pytest.raises(WireError, match="none of ours"):
+        read_all((3).to_bytes(4, "big") + b"abc")
+
+
+def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(WireError, match="announces"):
+        read_all((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+
+
+def test_a_frame_beyond_the_limit_is_not_sent() -> None:
+    with pytest.raises(WireError, match="limit"):
+        encode(Blocks(NodeId("a"), NodeId("b"), TransferId("x"), 0, -1, (), bytes(FRAME_BYTES_MAX), last=True))
+
+
+def test_a_copy_is_split_so_that_every_part_fits_a_frame() -> None:
+    plan = CopyPlan(TransferId("x"), 0, NodeId("b"), tuple(range(10)), tuple(range(100, 110)))
+    parts = copies(plan, FRAME_BYTES_MAX // 8)
+    assert [len(source) for source, _ in parts] == [4, 4, 2]
+    assert tuple(block for _, part in parts for block in part) == plan.dst_blocks
+
+
+def test_an_empty_copy_still_says_that_it_is_complete() -> None:
+    assert copies(CopyPlan(TransferId("x"), 0, NodeId("b"), (), ()), 1024) == [((), ())]
