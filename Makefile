@@ -24,7 +24,7 @@ test: lint pytest
 # The ring's tests run under two hash seeds: an order that comes from a set would show as a difference.
 pytest: setup-test
 	$(TEST_ENV) PYTHONHASHSEED=1 $(BIN)/python -m pytest -q -m "not slow and not device and not peer" $(wildcard $(RING))
-	$(TEST_ENV) PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -m "not slow and not device and not peer" --durations=10 $(ARGS)
+	$(TEST_ENV) PYTHONHASHSEED=0 $(BIN)/python -m pytest -m "not slow and not device and not peer" --durations=10 $(ARGS)
 
 acceptance: setup-test
 	@$(BIN)/python tools/acceptance.py $(ARGS)
