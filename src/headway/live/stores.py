@@ -1,0 +1,138 @@
+"""What the live system remembers for its operators: evidence, decisions, engine steps. All bounded."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Annotated
+
+import msgspec
+
+from headway.adapters.telemetry.trace import Lane, Span, chrome_trace
+from headway.core.decisions import Decision
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import NodeId, RequestId
+from headway.core.units import Ns, ns_from_s
+from headway.live.wire import StepSpan
+
+_encoder = msgspec.msgpack.Encoder()
+_evidence: msgspec.msgpack.Decoder[EvidenceRecord] = msgspec.msgpack.Decoder(EvidenceRecord)
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[telemetry]"""
+
+    evidence_records_max: Count = 20_000  # the oldest are forgotten first
+    evidence_bytes_max: Count = 64 << 20
+    decisions_max: Count = 20_000
+    trace_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0  # how far back `headway trace export` can see
+    trace_steps_max: Count = 100_000  # per replica
+    event_logs: str | None = None  # folder for one event log per node, for replay; null: none are written
+
+
+class EvidenceStore:
+    """Records of ended requests, packed, the oldest forgotten when count or bytes are over."""
+
+    def __init__(self, records_max: int, bytes_max: int) -> None:
+        self._records_max, self._bytes_max = records_max, bytes_max
+        self._packed: dict[RequestId, bytes] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def add(self, record: EvidenceRecord) -> None:
+        """Keep a record; one of the same request is replaced."""
+        self._drop(record.request)
+        packed = _encoder.encode(record)
+        self._packed[record.request] = packed
+        self.bytes += len(packed)
+        while len(self._packed) > self._records_max or (self.bytes > self._bytes_max and len(self._packed) > 1):
+            self._drop(next(iter(self._packed)))
+
+    def get(self, request: RequestId) -> EvidenceRecord | None:
+        """The record of a request, while it is kept."""
+        packed = self._packed.get(request)
+        return None if packed is None else _evidence.decode(packed)
+
+    def since(self, at_ns: Ns) -> list[EvidenceRecord]:
+        """Records of requests that ended at or after `at_ns`, oldest first."""
+        found: list[EvidenceRecord] = []
+        for packed in reversed(self._packed.values()):
+            record = _evidence.decode(packed)
+            if record.ended_ns < at_ns:
+                break
+            found.append(record)
+        return found[::-1]
+
+    def _drop(self, request: RequestId) -> None:
+        packed = self._packed.pop(request, None)
+        if packed is not None:
+            self.bytes -= len(packed)
+
+
+class Timeline:
+    """Engine steps and load phases of every replica, as far back as the settings say."""
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        self._keep_ns, self._steps_max = ns_from_s(settings.trace_s), settings.trace_steps_max
+        self._steps: dict[NodeId, deque[StepSpan]] = {}
+        self._loads: deque[Span] = deque(maxlen=1024)
+        self._decisions: deque[tuple[str, Decision]] = deque(maxlen=settings.decisions_max)
+
+    def add_steps(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
+        """Keep steps, in order; forget those that are too old or too many."""
+        kept = self._steps.setdefault(node, deque(maxlen=self._steps_max))
+        kept.extend(steps)
+        while kept and kept[-1].timing.done_ns - kept[0].timing.done_ns > self._keep_ns:
+            kept.popleft()
+
+    def add_load(self, node: NodeId, phase: str, start_ns: Ns, end_ns: Ns) -> None:
+        """Keep one phase of a replica's start."""
+        self._loads.append(Span(Lane(str(node), "load"), phase, start_ns, end_ns))
+
+    def add_decision(self, origin: str, decision: Decision) -> None:
+        """Keep a decision that `origin` made."""
+        self._decisions.append((origin, decision))
+
+    def steps(self) -> dict[NodeId, Sequence[StepSpan]]:
+        """The steps that are kept."""
+        return {node: tuple(steps) for node, steps in self._steps.items()}
+
+    def trace(self, since_ns: Ns, requests: Sequence[EvidenceRecord]) -> bytes:
+        """A Chrome/Perfetto file of everything that ended at or after `since_ns`."""
+        loads = (span for span in self._loads if span.end_ns >= since_ns)
+        steps = (
+            span
+            for node, kept in self._steps.items()
+            for step in kept
+            if step.timing.done_ns >= since_ns
+            for span in _step_spans(node, step)
+        )
+        decisions = (_decision_span(origin, made) for origin, made in self._decisions if made.at_ns >= since_ns)
+        return chrome_trace(chain(loads, steps, decisions), requests)
+
+
+def _decision_span(origin: str, made: Decision) -> Span:
+    what: dict[str, int | float | str] = {"level": made.level, "reason": made.reason, "request": made.request or ""}
+    what |= {f"score {other.name}": other.score for other in made.alternatives}
+    return Span(Lane(origin, "decisions"), f"{made.kind}: {made.chosen}", made.at_ns, made.at_ns, what)
+
+
+def _step_spans(node: NodeId, step: StepSpan) -> Iterator[Span]:
+    timing, replica = step.timing, str(node)
+    what: dict[str, int | float | str] = {
+        "step": step.step,
+        "decodes": step.decodes,
+        "prefill_tokens": step.prefill_tokens,
+        "idle_gap_us": timing.idle_gap_ns / 1000,
+        "overlapped_us": timing.overlapped_ns / 1000,
+    }
+    planned_end_ns = step.planned_ns + timing.plan_ns
+    number: dict[str, int | float | str] = {"step": step.step}
+    yield Span(Lane(replica, "host: schedule"), f"plan {step.step}", step.planned_ns, planned_end_ns, number)
+    if timing.started_ns > timing.launched_ns:
+        prepare = f"prepare {step.step}"
+        yield Span(Lane(replica, "host: executor"), prepare, timing.launched_ns, timing.started_ns, number)
+    yield Span(Lane(replica, "device"), step.kind, timing.started_ns, timing.done_ns, what)

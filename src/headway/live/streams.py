@@ -1,0 +1,72 @@
+"""The client streams of one front: what the FrontNode delivers waits here until the gateway takes it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headway.core.decisions import Decision
+from headway.core.effects import Deliver, End, Record
+from headway.core.errors import InvariantError
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import RequestId
+
+
+class Stream:
+    """One request's answer. Its size is bounded by the request's lease on `gateway/stream_bytes`."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Deliver | End] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: Deliver | End) -> None:
+        """Add an item; wakes the reader."""
+        self._ready.append(item)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self) -> Sequence[Deliver | End]:
+        """Everything that is ready; waits for at least one item."""
+        while not self._ready:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        items = list(self._ready)
+        self._ready.clear()
+        return items
+
+
+class StreamEdge:
+    """Performs Deliver, End and Record (`driver.Edge`)."""
+
+    def __init__(
+        self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]
+    ) -> None:
+        self._streams: dict[RequestId, Stream] = {}
+        self._on_decision, self._on_evidence = on_decision, on_evidence
+
+    def open(self, request: RequestId) -> Stream:
+        """The stream of a request that is about to arrive. Raises InvariantError for an id in use."""
+        if request in self._streams:
+            raise InvariantError(f"request {request} has a stream already")
+        stream = self._streams[request] = Stream()
+        return stream
+
+    def close(self, request: RequestId) -> None:
+        """Nobody reads this stream any more."""
+        self._streams.pop(request, None)
+
+    def deliver(self, effect: Deliver) -> None:
+        """Tokens for a client; none for one that is gone."""
+        if (stream := self._streams.get(effect.request)) is not None:
+            stream.put(effect)
+
+    def end(self, effect: End) -> None:
+        """The end of a client's stream."""
+        if (stream := self._streams.get(effect.request)) is not None:
+            stream.put(effect)
+
+    def record(self, effect: Record) -> None:
+        """A decision or an evidence record."""
+        if isinstance(effect.entry, EvidenceRecord):
+            self._on_evidence(effect.entry)
+        else:
+            self._on_decision(effect.entry)

@@ -1,0 +1,100 @@
+import msgspec
+
+from headway.core.decisions import Alternative, Decision
+from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
+from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.plans import StepTiming
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline
+from headway.live.wire import StepSpan
+
+REP = NodeId("rep-1")
+
+
+def record(number: int, ended_ns: int = 10) -> EvidenceRecord:
+    marks = FrontMarks(RequestId(f"req-{number}"), TenantId("t"), 0, 1, 2, None, None, None, ended_ns, 0)
+    return evidence_record(marks, None)
+
+
+def step(number: int, done_ns: int) -> StepSpan:
+    timing = StepTiming(launched_ns=done_ns - 20, started_ns=done_ns - 15, done_ns=done_ns, plan_ns=4)
+    return StepSpan(number, "decode", 3, 0, done_ns - 30, timing)
+
+
+def trace(timeline: Timeline, since_ns: int, requests: list[EvidenceRecord]) -> list[dict[str, object]]:
+    file = msgspec.json.decode(timeline.trace(since_ns, requests), type=dict[str, object])
+    events = file["traceEvents"]
+    assert isinstance(events, list)
+    return events
+
+
+def test_a_record_reads_back_as_it_was() -> None:
+    # SPEC I1
+    store = EvidenceStore(10, 1 << 20)
+    store.add(record(1))
+    assert store.get(RequestId("req-1")) == record(1)
+    assert store.get(RequestId("req-2")) is None
+
+
+def test_the_oldest_record_is_forgotten_beyond_the_count() -> None:
+    store = EvidenceStore(2, 1 << 20)
+    for number in (1, 2, 3):
+        store.add(record(number))
+    assert [store.get(RequestId(f"req-{n}")) is not None for n in (1, 2, 3)] == [False, True, True]
+
+
+def test_the_oldest_records_are_forgotten_beyond_the_bytes() -> None:
+    store = EvidenceStore(1000, 1500)
+    for number in range(50):
+        store.add(record(number))
+    assert store.bytes <= 1500
+    assert store.get(RequestId("req-49")) is not None
+
+
+def test_a_record_of_the_same_request_replaces_the_first() -> None:
+    store = EvidenceStore(10, 1 << 20)
+    store.add(record(1, 10))
+    size = store.bytes
+    store.add(record(1, 11))
+    assert (len(store), store.bytes) == (1, size)
+
+
+def test_records_since_a_moment_are_those_that_ended_after_it() -> None:
+    store = EvidenceStore(10, 1 << 20)
+    for number in range(5):
+        store.add(record(number, 10 * number))
+    assert [found.request for found in store.since(20)] == ["req-2", "req-3", "req-4"]
+
+
+def test_steps_beyond_the_kept_time_are_forgotten() -> None:
+    timeline = Timeline(TelemetrySettings(trace_s=1e-6))
+    timeline.add_steps(REP, [step(1, 100), step(2, 900), step(3, 1_200)])
+    assert [kept.step for kept in timeline.steps()[REP]] == [2, 3]
+
+
+def test_a_trace_shows_device_and_host_lanes_of_each_step() -> None:
+    # SPEC I4, E5
+    timeline = Timeline(TelemetrySettings())
+    timeline.add_steps(REP, [step(7, 1_000)])
+    events = trace(timeline, 0, [])
+    names = {event["tid"]: event["args"] for event in events if event["name"] == "thread_name"}
+    spans = {str(names[event["tid"]]): event for event in events if event["ph"] == "X"}
+    assert set(spans) == {"{'name': 'host: schedule'}", "{'name': 'host: executor'}", "{'name': 'device'}"}
+    assert (spans["{'name': 'device'}"]["ts"], spans["{'name': 'device'}"]["dur"]) == (0.985, 0.015)
+
+
+def test_a_trace_shows_decisions_with_their_scores() -> None:
+    # SPEC L-3
+    timeline = Timeline(TelemetrySettings())
+    decision = Decision("pool", 5, "route", "rep-1", "lowest", (Alternative("rep-2", 2.5),))
+    timeline.add_decision("front", decision)
+    (found,) = [event for event in trace(timeline, 0, []) if event["ph"] == "X"]
+    assert found["name"] == "route: rep-1"
+    assert found["args"] == {"level": "pool", "reason": "lowest", "request": "", "score rep-2": 2.5}
+
+
+def test_a_trace_leaves_out_what_ended_before() -> None:
+    timeline = Timeline(TelemetrySettings())
+    timeline.add_steps(REP, [step(1, 100), step(2, 900)])
+    timeline.add_load(REP, "load", 0, 50)
+    devices = [event for event in trace(timeline, 500, []) if event["ph"] == "X" and event["name"] == "decode"]
+    assert len(devices) == 1
