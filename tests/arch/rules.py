@@ -290,13 +290,17 @@ def snake_case(name: str) -> str:
 
 
 def policy_file_offences(stem: str, source: str) -> Iterator[str]:
-    """A policy file holds one public class named after the file, and beside it only parameter structs."""
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    public = [node.name for node in classes if not node.name.startswith("_") and not node.name.endswith("Params")]
-    if [snake_case(name).replace("_", "") for name in public] != [stem.replace("_", "")]:
-        yield f"public classes {public}, expected one that is named after {stem}.py"
-    if not any(node.name.endswith("Params") for node in classes):
-        yield "no Params struct of its own"
+    """A policy file holds one public class, named after the file, that declares its `Params` and what it `needs`."""
+    public = [
+        node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    if [snake_case(node.name).replace("_", "") for node in public] != [stem.replace("_", "")]:
+        yield f"public classes {[node.name for node in public]}, expected one that is named after {stem}.py"
+        return
+    declared = {node.name for node in public[0].body if isinstance(node, ast.ClassDef)}
+    declared |= {ast.unparse(node.target) for node in public[0].body if isinstance(node, ast.AnnAssign)}
+    for name in sorted({"Params", "needs"} - declared):
+        yield f"{public[0].name} does not declare {name}"
 
 
 # --- texts --------------------------------------------------------------------------------------------------------
