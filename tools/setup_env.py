@@ -245,14 +245,22 @@ def install_torch(python: str, log: Path) -> None:
     """Bring torch into the environment by the first way that applies."""
     uv = shutil.which("uv")
     importable = torch_version(python)
-    wheel = importable is None and has_local_wheel(python)
-    choice = choose_torch(TorchProbe(importable, wheel, uv))
+    choice = choose_torch(TorchProbe(importable, False, uv))
+    if choice.kind != "keep":
+        choice = choose_torch(TorchProbe(importable, has_local_wheel(python), uv))
     say(choice.reason)
+    if choice.kind == "uv":
+        try:
+            run(torch_steps(choice, python, uv)[0], log)
+        except SetupError as error:
+            choice = TorchChoice("pip", f"{error}; going on with plain pip")
+            say(choice.reason)
     if choice.kind == "pip":
         size = download_bytes(python)
         say("  download: {}".format("size unknown, up to 3 GB" if size is None else f"{size / 1e6:.0f} MB"))
-    for step in torch_steps(choice, python, uv):
-        run(step, log)
+    if choice.kind != "uv":
+        for step in torch_steps(choice, python, uv):
+            run(step, log)
     if torch_version(python) is None:
         raise SetupError(f"torch was installed but {python} cannot import it; see {python} -c 'import torch'")
 

@@ -1,16 +1,26 @@
+import json
+import sys
+from pathlib import Path
+
 import pytest
+from tools import setup_env
 from tools.setup_env import (
     MODEL_PACKAGE,
+    ROOT,
     SERVE_PACKAGES,
     TORCH_PIN,
     SetupError,
+    Step,
     TorchChoice,
     TorchProbe,
     choose_python,
     choose_torch,
     main,
     package_steps,
+    run,
+    set_up,
     stamp_key,
+    stamp_path,
     torch_steps,
     version_tuple,
 )
@@ -101,3 +111,50 @@ def test_an_unknown_profile_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         main(["deploy"])
     assert stopped.value.code == 2
     assert "invalid choice: 'deploy'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """An environment that looks set up for `serve`."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    key = stamp_key((ROOT / "pyproject.toml").read_bytes(), Path(setup_env.__file__).read_bytes(), "3.11.7")
+    stamp_path(tmp_path, "serve").write_text(json.dumps({"key": key, "python": "3.11.7", "root": str(ROOT)}))
+    return tmp_path
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError(f"set-up ran {arguments}")
+
+    monkeypatch.setattr(setup_env.subprocess, "run", refuse)
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_stamped_environment_runs_nothing(ready: Path) -> None:
+    set_up("serve", ready, None)
+
+
+@pytest.mark.usefixtures("nothing_runs")
+@pytest.mark.parametrize("change", [{"key": "other"}, {"root": "elsewhere"}])
+def test_a_stamp_of_something_else_does_not_count(change: dict[str, str], ready: Path) -> None:
+    stamp = stamp_path(ready, "serve")
+    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | change))
+    with pytest.raises(AssertionError, match="set-up ran"):
+        set_up("serve", ready, None)
+
+
+@pytest.mark.usefixtures("nothing_runs")
+def test_a_serving_environment_is_no_test_environment(ready: Path) -> None:
+    with pytest.raises(AssertionError, match="set-up ran"):
+        set_up("test", ready, None)
+
+
+def test_a_failing_step_shows_its_output_and_names_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = Step("asking", (sys.executable, "-c", "print('no route'); raise SystemExit(3)"))
+    with pytest.raises(SetupError, match="asking failed with exit code 3"):
+        run(step, tmp_path / "log")
+    assert "no route" in capsys.readouterr().err
