@@ -11,8 +11,30 @@ EngineKind = Literal["torch", "synthetic"]
 Role = Literal["llm", "diffusion"]
 
 
+class SyntheticSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The virtual device of `engine.kind = "synthetic"`: a step takes base + rows + prefill tokens, in real time."""
+
+    step_us: Annotated[float, msgspec.Meta(ge=0)] = 2000.0
+    row_us: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # per decoding sequence
+    token_us: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # per prefill token
+
+
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a replica computes."""
+
+    kind: EngineKind = "torch"  # synthetic: no model, deterministic tokens, for tests and demonstrations
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of one replica; unset: cores / replicas
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: by what the processor is fast at
+    kernels: Literal["auto", "native", "torch"] = "auto"  # native: our C++ kernels, compiled on first use
+    block_size: Annotated[int, msgspec.Meta(ge=1)] = 16  # tokens per KV block
+    kv_blocks: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: from the memory that is free
+    host_slots: Annotated[int, msgspec.Meta(ge=0)] = 0  # swap space, in blocks
+    max_model_len: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: what the model was made for
+    synthetic: SyntheticSettings = SyntheticSettings()
+
+
 class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[supervisor]"""
+    """How replica processes are watched."""
 
     heartbeat_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a silent replica is killed and started again
     restarts_max: Annotated[int, msgspec.Meta(ge=0)] = 5  # within the window; more, and the replica stays down

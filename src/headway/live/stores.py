@@ -21,7 +21,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[telemetry]"""
+    """What is remembered for operators, and for how long."""
 
     evidence_records_max: Count = 20_000  # the oldest are forgotten first
     evidence_bytes_max: Count = 64 << 20

@@ -1,0 +1,59 @@
+"""`headway config`: check a configuration file, show what would run, print the reference."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.core.errors import ConfigError
+from headway.live.config import ENV_FILE, SECRETS, Config, Host, Resolved, layers, resolve, set_layer
+from headway.live.config_reference import REFERENCE_HEAD, reference, toml_text
+
+app = typer.Typer(
+    help="Check a configuration, or show it with the origin of each value.",
+    add_completion=False,
+    no_args_is_help=True,
+)
+
+File = Annotated[Path | None, typer.Argument(help=f"TOML file; without it ${ENV_FILE}, else the defaults alone.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one key; may be repeated.")]
+
+
+def _resolved(file: Path | None, assignments: list[str]) -> Resolved:
+    given = layers(file, os.environ, [set_layer(assignment) for assignment in assignments])
+    return resolve(given, Host(os.cpu_count() or 1))
+
+
+@app.command()
+def validate(file: File = None, assignments: Set = []) -> None:  # noqa: B006  typer copies it
+    """Check a configuration; silent details, one line of result, exit code 2 when it cannot work."""
+    try:
+        resolved = _resolved(file, assignments)
+    except ConfigError as error:
+        typer.echo(f"invalid: {error}", err=True)
+        raise typer.Exit(2) from None
+    given = sum(sourced.origin != "default" for sourced in resolved.sources)
+    typer.echo(f"valid: {given} value(s) given, {len(resolved.sources) - given} default(s)")
+
+
+@app.command()
+def show(file: File = None, assignments: Set = []) -> None:  # noqa: B006  typer copies it
+    """Show every value with its origin, then what Headway adjusted and why."""
+    resolved = _resolved(file, assignments)
+    shown = [
+        (s.key, "(not shown)" if s.key in SECRETS and s.value else toml_text(s.value), s.origin)
+        for s in resolved.sources
+    ]
+    width, value_width = max(len(key) for key, _, _ in shown), max(len(value) for _, value, _ in shown)
+    for key, value, origin in shown:
+        typer.echo(f"{key:<{width}}  {value:<{min(value_width, 40)}}  {origin}")
+    typer.echo("\nadjustments:" if resolved.adjustments else "\nno adjustments")
+    for adjustment in resolved.adjustments:
+        typer.echo(f"  {adjustment.key} = {toml_text(adjustment.value)}  ({adjustment.reason})")
+
+
+@app.command("reference")
+def print_reference() -> None:
+    """Print the reference of every key (docs/configuration.md)."""
+    typer.echo(reference(Config, REFERENCE_HEAD), nl=False)

@@ -1,0 +1,145 @@
+"""The one configuration file: a strict tree, where each value came from, and every adjustment that was made."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from headway.adapters.gateway.settings import (
+    AuthSettings,
+    GatewaySettings,
+    LimitSettings,
+    SloDefaults,
+    StreamSettings,
+)
+from headway.core.errors import ConfigError
+from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
+from headway.live.spec import EngineSettings, SupervisorSettings
+from headway.live.stores import TelemetrySettings
+
+ENV_PREFIX: Final = "HEADWAY"
+ENV_FILE: Final = "HEADWAY_CONFIG"
+SECRETS: Final = ("auth.keys",)
+
+
+class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the HTTP API listens, and what it tells."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000  # 0: any free port, named in the ready line
+    shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
+    metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
+    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model that is served."""
+
+    name: str = "SmolLM2-135M-Instruct"  # a name of `headway models`, a Hugging Face folder, or a hub id
+    served_name: str | None = None  # what clients call it; unset: its own name
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything. No component receives this tree; each gets its own section."""
+
+    server: ServerSettings = ServerSettings()
+    model: ModelSettings = ModelSettings()
+    engine: EngineSettings = EngineSettings()
+    auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
+    stream: StreamSettings = StreamSettings()
+    slo: dict[str, SloDefaults] = {}  # by route, e.g. [slo."/v1/chat/completions"]
+    telemetry: TelemetrySettings = TelemetrySettings()
+    supervisor: SupervisorSettings = SupervisorSettings()
+
+
+class Adjustment(msgspec.Struct, frozen=True):
+    """A value that was left to Headway, what it became, and why."""
+
+    key: str
+    value: object
+    reason: str
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What adjustments depend on."""
+
+    cores: int
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """The configuration that runs, the origin of each value as it was given, and the adjustments."""
+
+    config: Config
+    sources: tuple[Sourced, ...]
+    adjustments: tuple[Adjustment, ...]
+
+
+def layers(file: Path | None, environment: Mapping[str, str], flags: Sequence[Layer]) -> list[Layer]:
+    """Later wins: file, secrets of the environment, flags. The file may also be named by HEADWAY_CONFIG."""
+    named = environment.get(ENV_FILE)
+    path = file if file is not None else (Path(named) if named else None)
+    return [
+        *([file_layer(path)] if path is not None else []),
+        *(_parsed(layer) for layer in env_layers(environment, ENV_PREFIX, SECRETS)),
+        *flags,
+    ]
+
+
+def flag_layer(flag: str, key: str, value: object) -> Layer:
+    """A value from the command line."""
+    return Layer(f"flag {flag}", nested(key, value))
+
+
+def set_layer(assignment: str) -> Layer:
+    """`a.b=value` with a TOML value; a bare word is a text. Raises ConfigError."""
+    key, sign, text = assignment.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set {assignment}: write key=value, e.g. --set scheduler.max_seqs=32")
+    return flag_layer("--set", key.strip(), _toml_value(text.strip()))
+
+
+def _toml_value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _parsed(layer: Layer) -> Layer:
+    def parse(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {name: parse(inner) for name, inner in value.items()}
+        return _toml_value(str(value))
+
+    return Layer(layer.origin, {name: parse(value) for name, value in layer.values.items()})
+
+
+def resolve(given: Sequence[Layer], host: Host) -> Resolved:
+    """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
+    raw, sources = build(Config, given)
+    adjustments: list[Adjustment] = []
+    engine = raw.engine
+    if engine.threads is None and engine.kind == "torch":
+        threads = max(1, host.cores // raw.model.replicas)
+        adjustments.append(
+            Adjustment("engine.threads", threads, f"{host.cores} cores for {raw.model.replicas} replica(s)")
+        )
+        engine = msgspec.structs.replace(engine, threads=threads)
+    config = msgspec.structs.replace(raw, engine=engine)
+    return Resolved(config, tuple(sources), tuple(adjustments))
+
+
+def gateway_settings(config: Config) -> GatewaySettings:
+    """What the gateway is given."""
+    return GatewaySettings(
+        auth=config.auth,
+        limits=config.limits,
+        stream=config.stream,
+        slo=config.slo,
+        metrics_aliases=config.server.metrics_aliases,
+        price_per_device_hour_usd=config.server.price_per_device_hour_usd,
+    )

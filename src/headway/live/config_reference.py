@@ -1,0 +1,146 @@
+"""Writes the configuration reference out of the structs: names, types, defaults, and the comment beside each field."""
+
+import inspect
+import io
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headway.live.config_layers import section_type
+
+REFERENCE_HEAD: Final = """# Configuration
+
+One TOML file configures everything, and every key has a default that works: Headway starts without any file.
+Pass it with `--config FILE` or `HEADWAY_CONFIG=FILE`. A later origin wins: file, secrets from the environment
+(`HEADWAY__AUTH__KEYS`, nothing else), flags (`--set key=value` reaches every key). Unknown keys and combinations that
+cannot work are refused. `headway config validate FILE` checks, `headway config show FILE` tells where each value
+came from and what was adjusted. This page is generated: `headway config reference > docs/configuration.md`.
+"""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One key as the reference shows it."""
+
+    key: str
+    type: str
+    default: str
+    comment: str
+
+
+class Section(msgspec.Struct, frozen=True):
+    """One table of the file."""
+
+    name: str
+    text: str
+    rows: tuple[Row, ...]
+
+
+def sections(tree_type: type[msgspec.Struct], path: str = "") -> Iterator[Section]:
+    """Every table of the file, in the order of the struct."""
+    hints = get_type_hints(tree_type, include_extras=True)
+    comments = field_comments(tree_type)
+    rows: list[Row] = []
+    inner: list[tuple[str, type[msgspec.Struct]]] = []
+    for field in msgspec.structs.fields(tree_type):
+        section = section_type(hints[field.name])
+        if section is not None:
+            inner.append((path + field.name, section))
+        else:
+            rows.append(Row(field.name, type_text(hints[field.name]), _default(field), comments.get(field.name, "")))
+    if rows:
+        yield Section(path.rstrip("."), inspect.cleandoc(tree_type.__doc__ or ""), tuple(rows))
+    for name, section in inner:
+        yield from sections(section, name + ".")
+
+
+def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The comment on the line of each field of the class body."""
+    source = textwrap.dedent(inspect.getsource(struct))
+    found: dict[str, str] = {}
+    name, depth = "", 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.OP and token.string in "([{":
+            depth += 1
+        elif token.type == tokenize.OP and token.string in ")]}":
+            depth -= 1
+        elif token.type == tokenize.NAME and depth == 0 and token.line.strip().startswith(f"{token.string}:"):
+            name = token.string
+        elif token.type == tokenize.COMMENT and name:
+            found[name] = token.string.lstrip("# ").replace("|", "\\|")
+        elif token.type == tokenize.NEWLINE:
+            name = ""
+    return found
+
+
+def type_text(hint: object) -> str:
+    """A type as an operator reads it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        limits = [text for meta in arguments[1:] if isinstance(meta, msgspec.Meta) for text in _limits(meta)]
+        return type_text(arguments[0]) + (f" ({', '.join(limits)})" if limits else "")
+    if origin in (Union, UnionType):
+        return " or ".join(type_text(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(f'`"{argument}"`' for argument in arguments)
+    if origin is dict:
+        return f"table of {type_text(arguments[1])}"
+    if origin in (tuple, list):
+        return f"list of {type_text(arguments[0])}"
+    if hint is NoneType:
+        return "unset"
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        fields = ", ".join(field.name for field in msgspec.structs.fields(hint))
+        return f"{{{fields}}}"
+    names = {"int": "integer", "str": "text", "bool": "true or false", "float": "number", "object": "value"}
+    shown = getattr(hint, "__name__", str(hint))
+    supertype = getattr(hint, "__supertype__", None)
+    return type_text(supertype) if supertype is not None else names.get(shown, shown)
+
+
+def _limits(meta: msgspec.Meta) -> Iterator[str]:
+    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+    for name, sign in signs:
+        value = getattr(meta, name)
+        if value is not None:
+            yield f"{sign} {value:g}"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return toml_text(field.default_factory())
+    return "required" if field.default is msgspec.NODEFAULT else toml_text(field.default)
+
+
+def toml_text(value: object) -> str:
+    """A value as the file would write it; unset values have no TOML form and are shown as a dash."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return msgspec.json.encode(value).decode()
+        case msgspec.Struct():
+            shown = {name: getattr(value, name) for name in value.__struct_fields__}
+            return toml_text({name: item for name, item in shown.items() if item is not None})
+        case dict():
+            return "{" + ", ".join(f"{name} = {toml_text(item)}" for name, item in value.items()) + "}"
+        case tuple() | list():
+            return "[" + ", ".join(toml_text(item) for item in value) + "]"
+        case _:
+            return str(value)
+
+
+def reference(tree_type: type[msgspec.Struct], head: str) -> str:
+    """The whole page."""
+    parts = [head.rstrip()]
+    for section in sections(tree_type):
+        title = f"## [{section.name}]" if section.name else "## Top level"
+        table = ["| key | type | default | meaning |", "|---|---|---|---|"]
+        table += [f"| `{row.key}` | {row.type} | `{row.default}` | {row.comment} |" for row in section.rows]
+        parts.append("\n\n".join([title, section.text, "\n".join(table)]))
+    return "\n\n".join(parts) + "\n"

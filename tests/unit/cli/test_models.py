@@ -1,0 +1,22 @@
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from headway.adapters.models import DEFAULT_MODEL
+from headway.cli.models import app
+
+RUN = CliRunner()
+
+
+def test_the_list_says_what_is_default_and_what_is_missing(tmp_path: Path) -> None:
+    output = RUN.invoke(app, [], env={"HEADWAY_CACHE": str(tmp_path)}).output
+    (line,) = [line for line in output.splitlines() if line.startswith(DEFAULT_MODEL)]
+    assert "(default)" in line
+    assert "not fetched" in line
+    assert str(tmp_path) in line
+
+
+def test_a_model_that_is_nowhere_is_a_failure_with_its_name() -> None:
+    result = RUN.invoke(app, ["pull", "no such model"])
+    assert result.exit_code == 1
+    assert "no such model" in result.output

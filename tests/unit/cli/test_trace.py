@@ -1,0 +1,67 @@
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli.trace import app
+
+RUN = CliRunner()
+
+
+class Server(BaseHTTPRequestHandler):
+    asked: list[tuple[str, str | None]]
+    status = 200
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("authorization")))
+        body = json.dumps({"traceEvents": [{"name": "x"}]}).encode()
+        self.send_response(self.status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Server]]]:
+    kind = type("Answering", (Server,), {"asked": []})
+    running = HTTPServer(("127.0.0.1", 0), kind)
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_port}", kind
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def test_export_writes_what_the_server_tells(server: tuple[str, type[Server]], tmp_path: Path) -> None:
+    # SPEC I4
+    url, kind = server
+    output = tmp_path / "t.json"
+    result = RUN.invoke(
+        app, ["export", "--url", url, "--seconds", "5", "-o", str(output)], env={"HEADWAY_API_KEY": "k"}
+    )
+    assert result.exit_code == 0, result.output
+    assert kind.asked == [("/debug/trace?seconds=5", "Bearer k")]
+    assert json.loads(output.read_text()) == {"traceEvents": [{"name": "x"}]}
+
+
+def test_a_refusal_is_a_failure_and_writes_nothing(server: tuple[str, type[Server]], tmp_path: Path) -> None:
+    url, kind = server
+    kind.status = 401
+    output = tmp_path / "t.json"
+    result = RUN.invoke(app, ["export", "--url", url, "-o", str(output)])
+    assert (result.exit_code, output.exists()) == (1, False)
+    assert "401" in result.output
+
+
+def test_no_server_is_a_failure_with_its_address(tmp_path: Path) -> None:
+    result = RUN.invoke(app, ["export", "--url", "http://127.0.0.1:1", "-o", str(tmp_path / "t")])
+    assert result.exit_code == 1
+    assert "no server at http://127.0.0.1:1" in result.output
