@@ -298,8 +298,7 @@ def set_up(profile: str, venv: Path, base: str | None) -> None:
     install_torch(str(python), log)
     for step in package_steps(profile, str(python), str(ROOT)):
         run(step, log)
-    if (ROOT / "src/headway/cli/models.py").exists():
-        prepare_model(str(python), log)
+    prepare_model(str(python), log)
     remember = {"key": stamp_key(*inputs, version), "python": version, "root": str(ROOT)}
     for finished in (profile, *(["serve"] if profile == "test" else [])):
         stamp_path(venv, finished).write_text(json.dumps(remember))
