@@ -1,0 +1,76 @@
+"""Builds kernels.cpp for this CPU once, keeps it in a cache, and calls it through its C ABI."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+_SOURCE = Path(__file__).with_name("kernels.cpp")
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno")
+_POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+_LINEAR = [_POINTER] * 3 + [_INT64] * 3 + [_INT]
+_SIGNATURES = {
+    "hw_linear_f32": _LINEAR,
+    "hw_linear_bf16": _LINEAR,
+    "hw_add_rms_norm": [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT64, _INT64, _FLOAT, _INT],
+    "hw_rope_store": [_POINTER, _INT64, *[_POINTER] * 8, _FLOAT, *[_INT64] * 4, _INT],
+    "hw_attention": [
+        *[_POINTER, _INT64, *[_POINTER] * 3, _INT64, *[_POINTER] * 3, _INT64, _POINTER],
+        *[*[_INT64] * 4, _FLOAT, _INT],
+    ],
+    "hw_silu_mul": [_POINTER, _INT64, _POINTER, _INT64, _INT64, _INT],
+}
+
+
+class KernelsUnavailable(Exception):
+    """No compiler, or the build failed; the torch path serves instead and the message says why."""
+
+
+def load_kernels(cache: Path) -> ctypes.CDLL:
+    """Load the library, compiling it into `cache` if this source was not compiled for this CPU yet (3 s)."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise KernelsUnavailable("no C++ compiler (g++ or clang++) was found")
+    key = hashlib.sha256(_SOURCE.read_bytes() + repr((_FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
+    path = cache / "kernels" / f"{key}.so"
+    if not path.is_file():
+        _build(compiler, path)
+    # torch is imported above, so its OpenMP runtime is already loaded and both share one pool of threads.
+    library = ctypes.CDLL(str(path))
+    for name, signature in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = signature, None
+    return library
+
+
+def _build(compiler: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as scratch:
+        built = Path(scratch) / "kernels.so"
+        command = [compiler, *_FLAGS, "-o", str(built), str(_SOURCE)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise KernelsUnavailable(f"{compiler} cannot be run: {error}") from error
+        if done.returncode != 0:
+            raise KernelsUnavailable(f"{compiler} failed: {done.stderr.strip()[:400]}")
+        built.rename(path)
+
+
+def _cpu() -> str:
+    """What -march=native depends on."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = info.read_text(encoding="utf-8").splitlines()
+        return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+    return f"{platform.machine()} {platform.processor()}"
+
+
+def pointer(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

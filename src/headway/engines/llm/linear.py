@@ -1,0 +1,82 @@
+"""Matrix products with fixed weights whose rows do not depend on each other (SPEC B7).
+
+Three ways, one interface: our own kernel; oneDNN in bf16 where the CPU has units for it; torch in tiles of fixed size.
+"""
+
+import ctypes
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from headway.engines.llm.kernels import pointer
+
+_PANEL = 16
+TILE_ROWS = 16
+_PROBE_ROWS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 32, 48)
+
+
+class Linear(Protocol):
+    """y = x @ weight.T + bias; x is float32 [rows, in], y float32 [rows, out] (a view may be wider in memory)."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class NativeLinear:
+    """Our kernel: float32 products in ascending k, weights kept as bf16 or float32 panels of 16 outputs."""
+
+    def __init__(self, library: ctypes.CDLL, threads: int, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        kept = weight if weight.dtype == torch.bfloat16 else weight.float()
+        self._out, self._in = kept.shape
+        self._panels = -(-self._out // _PANEL)
+        padding = kept.new_zeros(self._panels * _PANEL - self._out, self._in)
+        padded = torch.cat([kept, padding]) if len(padding) else kept
+        self._weight = padded.view(self._panels, _PANEL, self._in).transpose(1, 2).contiguous()
+        self._bias = None if bias is None else bias.float()
+        self._kernel = library.hw_linear_bf16 if kept.dtype == torch.bfloat16 else library.hw_linear_f32
+        self._threads = threads
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.shape[0]
+        out = x.new_empty(rows, self._panels * _PANEL)
+        weight = pointer(self._weight)
+        self._kernel(x.data_ptr(), weight, out.data_ptr(), rows, self._in, self._panels, self._threads)
+        y = out[:, : self._out]
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class OneDnnLinear:
+    """oneDNN with weights packed once, inputs and products in bf16, sums in float32."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        # Private operators of torch: 1.8 times F.linear at one row on AVX512-BF16 (field/engines.md, 5).
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), None)
+        self._bias = None if bias is None else bias.bfloat16()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self._weight, self._bias, "none", [], "")
+        return y.float()
+
+
+class TorchLinear:
+    """F.linear in float32 on tiles of exactly TILE_ROWS rows, because its kernels differ by the number of rows."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._weight = weight.float()
+        self._bias = None if bias is None else bias.float()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.shape[0]
+        tiles = -(-rows // TILE_ROWS)
+        padded = functional.pad(x, (0, 0, 0, tiles * TILE_ROWS - rows))
+        cuts = torch.split(padded, TILE_ROWS)
+        parts = [functional.linear(tile, self._weight, self._bias) for tile in cuts]
+        return torch.cat(parts)[:rows]
+
+
+def is_row_invariant(linear: Linear, width: int) -> bool:
+    """Whether rows come out equal to the bit however many neighbours they have."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(max(_PROBE_ROWS) + 3, width, generator=generator)
+    whole = linear(x)
+    return all(torch.equal(linear(x[3 : 3 + rows].contiguous()), whole[3 : 3 + rows]) for rows in _PROBE_ROWS)

@@ -1,0 +1,77 @@
+"""The decoder: one forward pass over a flattened batch of prefill chunks and decodes."""
+
+import msgspec
+import torch
+
+from headway.engines.llm.backend import Backend
+from headway.engines.llm.config import ModelConfig
+from headway.engines.llm.kv import KvPool
+from headway.engines.llm.linear import Linear
+from headway.engines.llm.ops import HeadNorms, Rows
+from headway.engines.llm.weights import Checkpoint, fused, head_name
+
+
+class Layer(msgspec.Struct, frozen=True):
+    input_norm: torch.Tensor
+    qkv: Linear
+    head_norms: HeadNorms | None
+    out: Linear
+    mlp_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Decoder:
+    """Llama, Mistral, Qwen2 and Qwen3, as their configurations say; activations in float32."""
+
+    def __init__(self, config: ModelConfig, checkpoint: Checkpoint, backend: Backend) -> None:
+        self._ops = backend.ops
+        self._layers = [_layer(config, checkpoint, backend, index) for index in range(config.layers)]
+        self._norm = checkpoint.tensor("model.norm.weight", config.hidden).float()
+        self._embedding = checkpoint.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
+        head = self._embedding
+        if not config.tied_head:
+            head = checkpoint.tensor(head_name(config), config.vocab, config.hidden)
+        self._head = backend.make_linear(head, None)
+
+    def forward(self, tokens: torch.Tensor, rows: Rows, kv: KvPool, sampled: torch.Tensor) -> torch.Tensor:
+        """Store the KV of every row; return the logits, float32 [len(sampled), vocab], of the rows `sampled` names."""
+        ops = self._ops
+        residual = self._embedding[tokens].float()
+        delta: torch.Tensor | None = None
+        for index, layer in enumerate(self._layers):
+            keys, values = kv.keys[index], kv.values[index]
+            qkv = layer.qkv(ops.add_norm(residual, delta, layer.input_norm))
+            ops.rope_store(qkv, rows, keys, values, layer.head_norms)
+            delta = layer.out(ops.attention(qkv, rows, keys, values))
+            gate_up = layer.gate_up(ops.add_norm(residual, delta, layer.mlp_norm))
+            delta = layer.down(ops.silu_mul(gate_up))
+        tail = None if delta is None else delta[sampled]
+        return self._head(ops.add_norm(residual[sampled], tail, self._norm))
+
+
+def _layer(config: ModelConfig, checkpoint: Checkpoint, backend: Backend, index: int) -> Layer:
+    prefix = f"model.layers.{index}."
+    attention, mlp = prefix + "self_attn.", prefix + "mlp."
+    heads, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+
+    def linear(names: list[str], rows: list[int], columns: int, biased: bool) -> Linear:
+        weight = fused(checkpoint, [name + ".weight" for name in names], rows, columns)
+        bias = fused(checkpoint, [name + ".bias" for name in names], rows, None) if biased else None
+        return backend.make_linear(weight, bias)
+
+    norms = None
+    if config.qk_norm:
+        query, key = (checkpoint.tensor(attention + f"{name}_norm.weight", config.head_dim) for name in "qk")
+        norms = HeadNorms(query=query.float(), key=key.float())
+    qkv = [attention + f"{name}_proj" for name in "qkv"]
+    gate_up = [mlp + "gate_proj", mlp + "up_proj"]
+    return Layer(
+        input_norm=checkpoint.tensor(prefix + "input_layernorm.weight", config.hidden).float(),
+        qkv=linear(qkv, [heads, kv, kv], config.hidden, config.qkv_bias),
+        head_norms=norms,
+        out=linear([attention + "o_proj"], [config.hidden], heads, config.output_bias),
+        mlp_norm=checkpoint.tensor(prefix + "post_attention_layernorm.weight", config.hidden).float(),
+        gate_up=linear(gate_up, [config.feed_forward] * 2, config.hidden, config.mlp_bias),
+        down=linear([mlp + "down_proj"], [config.hidden], config.feed_forward, config.mlp_bias),
+    )
