@@ -32,6 +32,7 @@ acceptance: setup-test
 lint: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases tools
 	$(BIN)/lint-imports
 
 status: setup-test

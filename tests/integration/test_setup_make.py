@@ -1,0 +1,47 @@
+"""The make targets pass on what they are given; nothing is run (`make -n`)."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from tools.setup_env import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+
+
+def planned(*arguments: str) -> list[str]:
+    command = ["make", "-n", "--no-print-directory", *arguments]
+    # What the make that runs this test was given is not for this one.
+    outer = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PYTHON", "VENV", "PORT", "ARGS")
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return [" ".join(line.split()) for line in answer.stdout.splitlines()]
+
+
+def test_serve_sets_up_and_then_becomes_the_server() -> None:
+    assert planned("serve") == ["python3 tools/setup_env.py --venv .venv serve", "exec .venv/bin/headway serve"]
+
+
+def test_port_and_arguments_pass_through() -> None:
+    serve = planned("serve", "PORT=8123", "ARGS=--model DIR")[-1]
+    assert serve == "exec .venv/bin/headway serve --port 8123 --model DIR"
+
+
+def test_an_interpreter_and_an_environment_can_be_named() -> None:
+    first, last = planned("serve", "PYTHON=/opt/py/python3", "VENV=mine")
+    assert first == "/opt/py/python3 tools/setup_env.py --venv mine --python /opt/py/python3 serve"
+    assert last == "exec mine/bin/headway serve"
+
+
+def test_both_hash_seeds_are_run() -> None:
+    runs = [line for line in planned("test") if "-m pytest" in line]
+    assert ["PYTHONHASHSEED=1" in line for line in runs] == [True, False]
+    assert "tests/unit/core" in runs[0]
+    assert "PYTHONHASHSEED=0" in runs[1]
+    assert "tests/" not in runs[1]
+
+
+def test_lint_checks_style_types_and_imports() -> None:
+    run = planned("lint")[1:]
+    assert [line.split()[0] for line in run] == [f".venv/bin/{tool}" for tool in ("ruff", "mypy", "mypy", "lint-imports")]
