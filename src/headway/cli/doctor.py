@@ -25,7 +25,7 @@ app = typer.Typer()
 PYTHON_MIN: Final = (3, 11)
 DEFAULT_PORT: Final = 8000
 MEMORY_MIN_GIB: Final = 2.0
-CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
 ASK_TORCH: Final = (
     "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
     "'devices': [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]}))"
@@ -132,14 +132,17 @@ def _judge_model(facts: Facts) -> Finding:
 
 def _judge_compute(facts: Facts) -> Finding:
     flags = ", ".join(facts.cpu_flags) or "none of the known vector units"
-    if {"avx512_bf16", "amx_bf16", "bf16"} & set(facts.cpu_flags):
-        return Finding("cpu", "ok", f"{facts.machine}: {flags}; bf16 units: bf16 and fp32 both run at speed")
-    return Finding("cpu", "ok", f"{facts.machine}: {flags}; no bf16 units: fp32 is the compute type")
+    if {"avx512_bf16", "amx_bf16"} & set(facts.cpu_flags):
+        kind = "bfloat16 where its rows do not depend on the batch, else float32"
+    else:
+        kind = "float32, because there are no bf16 units"
+    return Finding("cpu", "ok", f"{facts.machine}: {flags}; computes in {kind}")
 
 
 def _judge_compiler(facts: Facts) -> Finding:
     if facts.compiler is None:
-        return Finding("compiler", "note", "none of c++, g++, clang++", "native kernels cannot be built")
+        advice = "slower torch operations serve instead; install g++, or set CXX"
+        return Finding("compiler", "note", "neither g++ nor clang++ for the C++ kernels", advice)
     return Finding("compiler", "ok", facts.compiler)
 
 
@@ -181,7 +184,7 @@ def gather() -> Facts:
         torch=_ask_torch(),
         safetensors=_version("safetensors"),
         model=_model_facts(),
-        compiler=next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None),
+        compiler=os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"),
         uv=shutil.which("uv"),
         machine=platform.machine(),
         cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
