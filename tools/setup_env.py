@@ -148,10 +148,12 @@ def say(text: str) -> None:
     print("[setup] " + text, flush=True)
 
 
-def interpreters() -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Yield this interpreter, then the newer ones on PATH."""
-    yield sys.executable, tuple(sys.version_info[:3])
-    for name in ("python3.13", "python3.12", "python3.11", "python3.14", "python3"):
+def interpreters(named: str | None) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """Yield the interpreter that was named, or this one and then the others on PATH, with their versions."""
+    if named is None:
+        yield sys.executable, tuple(sys.version_info[:3])
+    names = ("python3.13", "python3.12", "python3.11", "python3.14", "python3") if named is None else (named,)
+    for name in names:
         path = shutil.which(name)
         if path is None:
             continue
@@ -199,6 +201,14 @@ def torch_version(python: str) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
+def shared_torch(base: str) -> str | None:
+    """Return the version of a torch that an environment of `base` would see with --system-site-packages, or None."""
+    is_plain = [base, "-c", "import sys; raise SystemExit(sys.prefix != sys.base_prefix)"]
+    if subprocess.run(is_plain, capture_output=True, check=False).returncode != 0:
+        return None  # an environment shares the packages of its base, never those of another environment
+    return torch_version(base)
+
+
 def has_local_wheel(python: str) -> bool:
     """Say whether pip finds the pinned torch without an index (PIP_FIND_LINKS, pip configuration)."""
     command = [python, "-m", "pip", "install", "--dry-run", "--quiet", "--no-index", "--no-deps", "--ignore-installed"]
@@ -222,7 +232,7 @@ def download_bytes(python: str) -> int | None:
 
 def make_venv(venv: Path, base: str) -> None:
     """Create the environment; it sees the base interpreter's packages where those hold a torch worth keeping."""
-    found = torch_version(base)
+    found = shared_torch(base)
     shares = found is not None and version_tuple(found) >= TORCH_MIN
     note = f" (shares the packages of {base}, which has torch {found})" if shares else ""
     command = [base, "-m", "venv", *(["--system-site-packages"] if shares else []), str(venv)]
@@ -293,7 +303,7 @@ def set_up(profile: str, venv: Path, base: str | None) -> None:
         if venv.exists():
             say(f"{venv} is not a working environment; making it anew")
             shutil.rmtree(venv)
-        make_venv(venv, choose_python([(base, PYTHON_MIN)] if base else interpreters()))
+        make_venv(venv, choose_python(interpreters(base)))
     version = subprocess.run([str(python), "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
     install_torch(str(python), log)
     for step in package_steps(profile, str(python), str(ROOT)):

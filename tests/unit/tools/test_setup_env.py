@@ -15,6 +15,7 @@ from tools.setup_env import (
     TorchProbe,
     choose_python,
     choose_torch,
+    interpreters,
     main,
     package_steps,
     run,
@@ -158,3 +159,13 @@ def test_a_failing_step_shows_its_output_and_names_the_command(
     with pytest.raises(SetupError, match="asking failed with exit code 3"):
         run(step, tmp_path / "log")
     assert "no route" in capsys.readouterr().err
+
+
+def test_a_named_interpreter_is_the_only_candidate() -> None:
+    (candidate,) = interpreters(sys.executable)
+    assert candidate == (sys.executable, tuple(sys.version_info[:3]))
+    assert list(interpreters("headway-no-such-python")) == []
+
+
+def test_this_interpreter_is_the_first_candidate() -> None:
+    assert next(iter(interpreters(None))) == (sys.executable, tuple(sys.version_info[:3]))
