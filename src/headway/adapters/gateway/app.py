@@ -1,0 +1,250 @@
+"""The ASGI application: a table of routes, and for each request who it is, what it may do, and how it ends."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headway.adapters.gateway.caller import Caller, Remembered, request_id, slo_of, trace_context
+from headway.adapters.gateway.errors import error_out, internal_error
+from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
+from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.outputs import StreamOutput, WholeOutput
+from headway.adapters.gateway.plain import JsonObject, PlainRoutes
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
+from headway.adapters.gateway.prompts import Encoder
+from headway.adapters.gateway.session import Session
+from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
+from headway.adapters.gateway.tenants import KeyTable, Tenant
+from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics, Scrape
+from headway.adapters.tokenizer import Tokenizer
+from headway.core.errors import HeadwayError, RequestError
+
+Endpoint = Callable[[Exchange, str], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MODEL: Final = re.compile(r"/v1/models/(.+)")
+_EVIDENCE: Final = re.compile(r"/v1/requests/([^/]+)/evidence")
+
+
+def build_app(serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> "Gateway":
+    """Return the ASGI application. Raises ConfigError for settings that cannot work."""
+    check_settings(settings, GENERATION_ROUTES)
+    return Gateway(serving, tokenizers, settings)
+
+
+class Gateway:
+    """ASGI 3 application for HTTP and lifespan."""
+
+    def __init__(self, serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> None:
+        self._serving, self._settings = serving, settings
+        self._keys = KeyTable(settings.auth)
+        self._encoder = Encoder()
+        models = Models(serving, tokenizers)
+        self._preparer = Preparer(serving, models, self._encoder, settings)
+        self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, settings)
+        self.metrics = Metrics(self._scrape, vllm_aliases=settings.metrics_aliases == "vllm")
+        serving.on_record(self.metrics.observe)
+        self._openapi = msgspec.json.encode(openapi_document())
+        self._fixed = self._table()
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
+            (_MODEL, {"GET": self._known(self._plain.model)}),
+            (_EVIDENCE, {"GET": self._of_tenant_named(self._plain.evidence)}),
+        ]
+
+    def _table(self) -> dict[str, dict[str, Endpoint]]:
+        plain = self._plain
+        table: dict[str, dict[str, Endpoint]] = {
+            "/v1/models": {"GET": self._known(lambda _: plain.models())},
+            "/tokenize": {"POST": self._with_body(plain.tokenize)},
+            "/detokenize": {"POST": self._with_body(plain.detokenize)},
+            "/health": {"GET": _open(lambda: {"status": "ok"})},
+            "/ready": {"GET": _open(plain.ready)},
+            "/version": {"GET": _open(plain.version)},
+            "/ping": {"GET": _open(dict), "POST": _open(dict)},
+            "/load": {"GET": _open(plain.load)},
+            "/metrics": {"GET": self._metrics},
+            "/openapi.json": {"GET": self._document},
+            "/v1/ledger": {"GET": self._of_tenant(plain.ledger)},
+            "/reset_prefix_cache": {"POST": self._reset},
+            "/v1/estimates": {"POST": self._estimate},
+        }
+        for route in GENERATION_ROUTES:
+            table[route] = {"POST": self._generation(route)}
+        return table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(Exchange(scope, receive, send, self._serving.now_ns))
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1002})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self._encoder.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, exchange: Exchange) -> None:
+        answered = False
+        try:
+            await self._dispatch(exchange)
+            answered = True
+        except ClientLeft:
+            answered = True
+        except HeadwayError as error:
+            answered = True
+            if not exchange.started:
+                await exchange.fail(error_out(error))
+        finally:
+            # A bug goes on to the server's log; the client still gets an error in OpenAI's shape.
+            if not answered and not exchange.started:
+                await exchange.fail(internal_error())
+
+    async def _dispatch(self, exchange: Exchange) -> None:
+        public_id, _ = request_id(exchange.headers)
+        exchange.own_headers = [(b"x-request-id", public_id.encode())]
+        methods, argument = self._route(exchange.path)
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        if method not in methods:
+            allow = [(b"allow", ", ".join(sorted(methods)).encode())]
+            error = RequestError(
+                f"Not allowed to {exchange.method} {exchange.path[:256]}; allowed: {', '.join(sorted(methods))}.",
+                status=405,
+                code="method_not_allowed",
+            )
+            await exchange.fail(error_out(error), allow)
+            return
+        await methods[method](exchange, argument)
+
+    def _route(self, path: str) -> tuple[dict[str, Endpoint], str]:
+        if path in self._fixed:
+            return self._fixed[path], ""
+        for pattern, methods in self._patterns:
+            if match := pattern.fullmatch(path):
+                return methods, match[1]
+        raise RequestError(f"Unknown request URL: {path[:256]}.", status=404, code="unknown_url")
+
+    # Endpoints
+
+    def _generation(self, route: Route) -> Endpoint:
+        async def endpoint(exchange: Exchange, _: str) -> None:
+            try:
+                await self._generate(route, exchange)
+            except RequestError:
+                self.metrics.refused()
+                raise
+
+        return endpoint
+
+    async def _generate(self, route: Route, exchange: Exchange) -> None:
+        tenant = self._tenant(exchange)
+        raw = await self._body(exchange)
+        caller = self._caller(exchange, tenant, self._settings.slo.get(route, SloDefaults()))
+        prepared = await self._preparer.prepare(route, raw, caller)
+        answer = prepared.answer
+        exchange.own_headers = [
+            (b"x-request-id", answer.public_id.encode()),
+            (b"traceparent", caller.trace.parent.encode()),
+        ]
+        session = Session(self._serving, exchange, self.metrics, self._settings)
+        runs = session.submit(prepared, caller.body_ns)
+        requests = tuple(run.request.id for run in runs)
+        self._plain.index.remember(answer.public_id, Remembered(tenant.id, requests, caller.trace.trace_id))
+        output = StreamOutput if answer.stream else WholeOutput
+        await session.run(output(exchange, prepared, runs))
+
+    async def _estimate(self, exchange: Exchange, _: str) -> None:
+        tenant = self._tenant(exchange)
+        raw = await self._body(exchange)
+        caller = self._caller(exchange, tenant, SloDefaults())
+        await _json(exchange, await self._plain.estimate(raw, caller))
+
+    async def _reset(self, exchange: Exchange, _: str) -> None:
+        tenant = self._tenant(exchange)
+        if self._keys.has_admin and not tenant.admin:
+            raise RequestError("Only an admin key may reset the prefix cache.", status=403, code="admin_only")
+        await _json(exchange, await self._plain.reset_prefix_cache())
+
+    async def _metrics(self, exchange: Exchange, _: str) -> None:
+        await exchange.respond(200, self.metrics.render(), content_type=CONTENT_TYPE)
+
+    async def _document(self, exchange: Exchange, _: str) -> None:
+        await exchange.respond(200, self._openapi)
+
+    def _with_body(self, answer: Callable[[bytes], Awaitable[JsonObject]]) -> Endpoint:
+        async def endpoint(exchange: Exchange, _: str) -> None:
+            self._tenant(exchange)
+            await _json(exchange, await answer(await self._body(exchange)))
+
+        return endpoint
+
+    def _known(self, answer: Callable[[str], JsonObject]) -> Endpoint:
+        return self._of_tenant_named(lambda argument, _: answer(argument))
+
+    def _of_tenant(self, answer: Callable[[Tenant], JsonObject]) -> Endpoint:
+        return self._of_tenant_named(lambda _, tenant: answer(tenant))
+
+    def _of_tenant_named(self, answer: Callable[[str, Tenant], JsonObject]) -> Endpoint:
+        async def endpoint(exchange: Exchange, argument: str) -> None:
+            await _json(exchange, answer(argument, self._tenant(exchange)))
+
+        return endpoint
+
+    # What endpoints share
+
+    def _tenant(self, exchange: Exchange) -> Tenant:
+        return self._keys.tenant(exchange.headers.get("authorization"))
+
+    async def _body(self, exchange: Exchange) -> bytes:
+        kind = exchange.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json" and not kind.endswith("+json"):
+            raise RequestError(
+                f"The body must be application/json, not {kind[:64]}.", status=415, code="unsupported_media_type"
+            )
+        if exchange.headers.get("content-encoding", "identity").lower() != "identity":
+            raise RequestError("Compressed bodies are not read.", status=415, code="unsupported_media_type")
+        limits = self._settings.limits
+        return await exchange.read_body(limits.body_bytes, limits.body_timeout_s)
+
+    def _caller(self, exchange: Exchange, tenant: Tenant, slo: SloDefaults) -> Caller:
+        body_ns = self._serving.now_ns()
+        public_id, minted = request_id(exchange.headers)
+        if minted:
+            public_id = exchange.own_headers[0][1].decode()
+        return Caller(
+            tenant=tenant,
+            public_id=public_id,
+            minted=minted,
+            trace=trace_context(exchange.headers),
+            slo=slo_of(exchange.headers, slo, exchange.received_ns),
+            received_ns=exchange.received_ns,
+            body_ns=body_ns,
+        )
+
+    def _scrape(self) -> Scrape:
+        stats = self._serving.stats()
+        accounts = [view for view, _ in self._serving.accounts()]
+        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts)
+
+
+def _open(answer: Callable[[], JsonObject]) -> Endpoint:
+    """Return an endpoint that needs no key."""
+
+    async def endpoint(exchange: Exchange, _: str) -> None:
+        await _json(exchange, answer())
+
+    return endpoint
+
+
+async def _json(exchange: Exchange, answer: JsonObject) -> None:
+    await exchange.respond(200, msgspec.json.encode(answer))

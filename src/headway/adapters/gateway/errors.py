@@ -1,0 +1,83 @@
+"""Errors on the wire: OpenAI's object, and the headers that clients act on."""
+
+import math
+from typing import Final
+
+import msgspec
+
+from headway.core.effects import ErrorOut
+from headway.core.errors import CapacityError, EngineError, HeadwayError, RequestError
+from headway.core.request import FinishReason
+
+Headers = list[tuple[bytes, bytes]]
+
+_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+# Trying again at once can help: another replica takes the request.
+_RETRY_AT_ONCE: Final = frozenset({"engine_lost", "no_replica"})
+
+
+class _Error(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct):
+    """OpenAI's error object."""
+
+    error: _Error
+
+
+def error_out(error: HeadwayError) -> ErrorOut:
+    """Return the wire's view of an error raised by us."""
+    if isinstance(error, RequestError):
+        return ErrorOut(error.status, error.code, str(error), param=error.param)
+    if isinstance(error, CapacityError):
+        return ErrorOut(error.status, error.code, str(error), retry_after_ms=error.retry_after_ms)
+    if isinstance(error, EngineError):
+        return ErrorOut(error.status, error.code, str(error))
+    return internal_error()
+
+
+def internal_error() -> ErrorOut:
+    """What a client is told of a bug of ours: no internals."""
+    return ErrorOut(500, "internal_error", "The server failed on this request; its log has the details.")
+
+
+def ended_without_answer(reason: FinishReason) -> ErrorOut:
+    """Return the error for an End that says neither stop nor length and brings no error."""
+    match reason:
+        case FinishReason.DEADLINE:
+            return ErrorOut(408, "deadline_passed", "The request's deadline passed before it ended.")
+        case FinishReason.LOST:
+            return ErrorOut(502, "engine_lost", "The replica was lost and the request could not be resumed.")
+        case FinishReason.REJECTED:
+            return ErrorOut(429, "queue_full", "The request was not admitted.")
+        case _:
+            return ErrorOut(409, "cancelled", "The request was cancelled.")
+
+
+def error_body(error: ErrorOut) -> bytes:
+    """Render the error object."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    return msgspec.json.encode(ErrorBody(_Error(error.message, kind, error.param, error.code)))
+
+
+def error_headers(error: ErrorOut) -> Headers:
+    """`retry-after-ms`, `retry-after` and `x-should-retry`: true only if waiting, or trying elsewhere, can help."""
+    headers: Headers = []
+    if error.retry_after_ms is not None:
+        headers.append((b"retry-after-ms", str(error.retry_after_ms).encode()))
+        headers.append((b"retry-after", str(math.ceil(error.retry_after_ms / 1000)).encode()))
+    if error.status in (408, 409, 429) or error.status > 500:
+        retry = error.retry_after_ms is not None or error.code in _RETRY_AT_ONCE
+        headers.append((b"x-should-retry", b"true" if retry else b"false"))
+    return headers

@@ -1,0 +1,137 @@
+"""The ordinary routes: models, tokenize, health, ledger, evidence, estimates, metrics. One JSON object each."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from headway.adapters.gateway.caller import Caller, RequestIndex
+from headway.adapters.gateway.evidence import evidence_object, ledger_object
+from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.ports import ModelCard, Serving
+from headway.adapters.gateway.prepare import Models, Preparer
+from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text
+from headway.adapters.gateway.sampling import invalid
+from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
+from headway.adapters.gateway.settings import GatewaySettings
+from headway.adapters.gateway.tenants import Tenant
+from headway.core.errors import CapacityError, RequestError
+from headway.core.units import ms_from_ns, s_from_ns
+
+JsonObject = dict[str, object]
+
+
+class PlainRoutes:
+    """Answers by route. Each raises HeadwayError for what it refuses."""
+
+    def __init__(
+        self, serving: Serving, models: Models, preparer: Preparer, encoder: Encoder, settings: GatewaySettings
+    ) -> None:
+        self._serving, self._models, self._preparer, self._encoder = serving, models, preparer, encoder
+        self._settings = settings
+        self.index = RequestIndex(settings.limits.remembered_requests)
+
+    def models(self) -> JsonObject:
+        """`GET /v1/models`."""
+        return {"object": "list", "data": [_model_object(card) for card in self._serving.models()]}
+
+    def model(self, name: str) -> JsonObject:
+        """`GET /v1/models/{id}`."""
+        return _model_object(self._models.card(name))
+
+    async def tokenize(self, raw: bytes) -> JsonObject:
+        """`POST /tokenize`, in vLLM's shape."""
+        body = parse_body(raw, TokenizeBody)
+        card, tokenizer = self._models.text_or_only(body.model)
+        if (body.prompt is None) == (body.messages is None):
+            raise invalid("prompt", "Send either `prompt` or `messages`.")
+        chat = body.prompt is None
+        text = chat_text(body, tokenizer, self._settings.limits) if body.prompt is None else body.prompt
+        special = not chat if body.add_special_tokens is None else body.add_special_tokens
+        tokens = await self._encoder.run(
+            lambda: tokenizer.encode(text, add_special_tokens=special), long=len(text) > INLINE_CHARS_MAX
+        )
+        names = [tokenizer.name(token) for token in tokens] if body.return_token_strs else None
+        return {"count": len(tokens), "max_model_len": card.max_model_len, "tokens": tokens, "token_strs": names}
+
+    async def detokenize(self, raw: bytes) -> JsonObject:
+        """`POST /detokenize`, in vLLM's shape; special tokens are spelled out."""
+        body = parse_body(raw, DetokenizeBody)
+        card, tokenizer = self._models.text_or_only(body.model)
+        over = next((token for token in body.tokens if token >= card.vocab_size), None)
+        if over is not None:
+            raise invalid("tokens", f"`tokens` has {over}; model `{card.id}` has {card.vocab_size} tokens.")
+        text = await self._encoder.run(
+            lambda: tokenizer.decode(body.tokens, skip_special_tokens=False), long=len(body.tokens) > INLINE_CHARS_MAX
+        )
+        return {"prompt": text}
+
+    def ready(self) -> JsonObject:
+        """`GET /ready`. Raises CapacityError 503 while requests cannot be served."""
+        ready, why = self._serving.ready()
+        if not ready:
+            raise CapacityError(f"Not ready: {why}.", status=503, code="not_ready")
+        return {"status": "ready"}
+
+    def version(self) -> JsonObject:
+        """`GET /version`."""
+        try:
+            return {"version": version("headway")}
+        except PackageNotFoundError:  # run from a source tree
+            return {"version": "unknown"}
+
+    def load(self) -> JsonObject:
+        """`GET /load`, in vLLM's shape."""
+        return {"server_load": self._serving.stats().in_flight}
+
+    def ledger(self, tenant: Tenant) -> JsonObject:
+        """`GET /v1/ledger`."""
+        return ledger_object(self._serving.accounts(), tenant)
+
+    def evidence(self, public_id: str, tenant: Tenant) -> JsonObject:
+        """`GET /v1/requests/{id}/evidence`. Raises RequestError 404 for what the tenant may not know of."""
+        entry = self.index.find(public_id, tenant)
+        records = [self._serving.evidence(request) for request in entry.requests] if entry else []
+        complete = [record for record in records if record is not None]
+        if entry is None or len(complete) < len(entry.requests):
+            raise RequestError(
+                f"No evidence of request `{public_id[:256]}`: it is unknown, still running, or no longer kept.",
+                status=404,
+                code="request_not_found",
+            )
+        return evidence_object(complete, entry.trace_id)
+
+    async def reset_prefix_cache(self) -> JsonObject:
+        """`POST /reset_prefix_cache`. Raises CapacityError 503 when a replica did not answer."""
+        if not await self._serving.reset_prefix_cache():
+            raise CapacityError("A replica did not reset its prefix cache.", status=503, code="no_replica")
+        return {"reset": True}
+
+    async def estimate(self, raw: bytes, caller: Caller) -> JsonObject:
+        """`POST /v1/estimates`: all choices of the request together; the price is device time by the price sheet."""
+        body = parse_body(raw, EstimateBody)
+        prepared = await self._preparer.prepare(body.endpoint, bytes(body.body), caller)
+        parts = [self._serving.estimate(request) for request in prepared.requests]
+        limit = max(request.sampling.max_tokens for request in prepared.requests)
+        ttft, tpot = max(part.ttft_ns for part in parts), max(part.tpot_ns for part in parts)
+        gpu_seconds = sum(part.device_seconds for part in parts)
+        refused = [part.verdict for part in parts if part.verdict != "admit"]
+        return {
+            "gpu_seconds": gpu_seconds,
+            "price_usd": gpu_seconds * self._settings.price_per_device_hour_usd / 3600,
+            "eta_s": s_from_ns(ttft + tpot * (limit - 1)),
+            "ttft_ms": ms_from_ns(ttft),
+            "tpot_ms": ms_from_ns(tpot),
+            "memory_bytes": sum(part.kv_bytes for part in parts),
+            "verdict": refused[0] if refused else "admit",
+        }
+
+
+def _model_object(card: ModelCard) -> JsonObject:
+    return {
+        "id": card.id,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "headway",
+        "root": card.root or card.id,
+        "parent": card.parent,
+        "max_model_len": card.max_model_len,
+        "modalities": list(card.modalities),
+    }

@@ -1,0 +1,214 @@
+"""Prometheus metrics of CONTRACT: counted at the edge, observed from evidence records, read from replica reports."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from headway.core.evidence import EvidenceRecord
+from headway.core.ledger import AccountView
+from headway.core.reports import ReplicaReport
+from headway.core.units import NS_PER_S
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+# 1 ms to 60 s, five per decade: vLLM's begin at 10 ms, too coarse for small models.
+BUCKETS_S: Final = (
+    0.001, 0.0016, 0.0025, 0.004, 0.0063, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63,
+    1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0,
+)  # fmt: skip
+_GPU_SECONDS: Final = "/gpu_seconds"
+
+
+class Scrape(msgspec.Struct, frozen=True):
+    """Live numbers at the time of a scrape."""
+
+    reports: Sequence[ReplicaReport] = ()
+    waiting: int = 0  # in the gateway's queue
+    admissions: Sequence[tuple[str, int]] = ()
+    accounts: Sequence[AccountView] = ()
+
+
+class Metrics:
+    """One registry. Cold requests have a class of their own in every histogram (`cold="true"`)."""
+
+    def __init__(self, scrape: Callable[[], Scrape], *, vllm_aliases: bool = False) -> None:
+        """`scrape` is called once per `render`."""
+        # A series per counter that nothing reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "headway_requests", "Sequences that ended, by outcome; refused bodies count as `invalid`.", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._prompt = self._counter("headway_prompt_tokens", "Prompt tokens of sequences that began to answer.")
+        self._generated = self._counter("headway_generation_tokens", "Tokens emitted, stop tokens included.")
+        self._seconds = {
+            name: Histogram(
+                f"headway_request_{name}_seconds", text, ["cold"], buckets=BUCKETS_S, registry=self.registry
+            )
+            for name, text in (
+                ("ttft", "First byte of the request to its first token at the client's stream."),
+                ("tpot", "Time per output token after the first."),
+                ("e2e", "First byte of the request to the last byte of its answer."),
+                ("queue", "Time in all queues."),
+            )
+        }
+        for histogram in self._seconds.values():
+            histogram.labels("false")  # there before the first request
+        self.registry.register(_Live(scrape, self, vllm_aliases))
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ["model"], registry=self.registry)
+
+    def prompt_tokens(self, model: str, count: int) -> None:
+        """Count the prompt of a sequence that began to answer."""
+        self._prompt.labels(model).inc(count)
+
+    def generated_tokens(self, model: str, count: int) -> None:
+        """Count tokens as they are emitted."""
+        self._generated.labels(model).inc(count)
+
+    def refused(self) -> None:
+        """Count a request whose body, key or model was refused at the edge."""
+        self._requests.labels("invalid").inc()
+
+    def observe(self, record: EvidenceRecord) -> None:
+        """Take the record of an ended sequence."""
+        self._requests.labels(record.outcome).inc()
+        values = {
+            "ttft": record.ttft_ms,
+            "tpot": record.tpot_ms,
+            "e2e": record.e2e_ms,
+            "queue": record.queue_wait_ms,
+        }
+        cold = "true" if record.cold_start else "false"
+        for name, value in values.items():
+            if value is not None:
+                self._seconds[name].labels(cold).observe(value / 1000)
+
+    def render(self) -> bytes:
+        """Return the text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def own(self) -> Iterator[tuple[str, Metric]]:
+        """The edge's metrics under the names that vLLM gives to the same things."""
+        pairs = (
+            ("vllm:time_to_first_token_seconds", self._seconds["ttft"]),
+            ("vllm:request_time_per_output_token_seconds", self._seconds["tpot"]),
+            ("vllm:e2e_request_latency_seconds", self._seconds["e2e"]),
+            ("vllm:request_queue_time_seconds", self._seconds["queue"]),
+            ("vllm:prompt_tokens", self._prompt),
+            ("vllm:generation_tokens", self._generated),
+        )
+        for name, source in pairs:
+            for metric in source.collect():
+                yield name, metric
+
+
+class _Live(Collector):
+    """What is read at the scrape: replica reports and accounts."""
+
+    def __init__(self, scrape: Callable[[], Scrape], metrics: Metrics, vllm_aliases: bool) -> None:
+        self._scrape, self._metrics, self._aliases = scrape, metrics, vllm_aliases
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is scraped at registration, when no replica reports yet."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        scrape = self._scrape()
+        yield from _gauges(scrape)
+        yield from _counters(scrape)
+        yield _step_seconds(scrape.reports)
+        yield _gpu_seconds(scrape)
+        if self._aliases:
+            yield from _vllm(scrape)
+            for name, metric in self._metrics.own():
+                yield _renamed(metric, name)
+
+
+def _gauges(scrape: Scrape) -> Iterator[Metric]:
+    running = _per_replica("headway_requests_running", "Sequences in the running batch.")
+    waiting = _per_replica("headway_requests_waiting", "Sequences that wait; replica `gateway`: the global queue.")
+    used = _per_replica("headway_kv_blocks_used", "KV blocks referenced or fenced.")
+    total = _per_replica("headway_kv_blocks_total", "KV blocks.")
+    waiting.add_metric(["gateway"], scrape.waiting)
+    for report in scrape.reports:
+        running.add_metric([report.replica], report.running)
+        waiting.add_metric([report.replica], report.waiting)
+        used.add_metric([report.replica], report.kv_blocks_total - report.kv_blocks_free)
+        total.add_metric([report.replica], report.kv_blocks_total)
+    yield from (running, waiting, used, total)
+
+
+def _per_replica(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["replica"])
+
+
+def _counters(scrape: Scrape) -> Iterator[Metric]:
+    for name, key, text in (
+        ("headway_prefix_cache_hit_tokens", "prefix_hit_tokens", "Prompt tokens found in the prefix cache."),
+        ("headway_prefix_cache_query_tokens", "prefix_query_tokens", "Prompt tokens looked up in the prefix cache."),
+        ("headway_preemptions", "preemptions", "Sequences preempted."),
+    ):
+        family = CounterMetricFamily(name, text, labels=["replica"])
+        for report in scrape.reports:
+            family.add_metric([report.replica], dict(report.counters).get(key, 0))
+        yield family
+    verdicts = CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])
+    for verdict, count in scrape.admissions:
+        verdicts.add_metric([verdict], count)
+    yield verdicts
+
+
+def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:
+    family = SummaryMetricFamily("headway_scheduler_step_seconds", "Engine steps and their time.", labels=["replica"])
+    for report in reports:
+        counters = dict(report.counters)
+        if "steps" in counters and "step_ns" in counters:
+            family.add_metric([report.replica], counters["steps"], counters["step_ns"] / NS_PER_S)
+    return family
+
+
+def _gpu_seconds(scrape: Scrape) -> Metric:
+    family = CounterMetricFamily("headway_gpu_seconds", "Device seconds used.", labels=["tenant", "model"])
+    models = sorted({report.model for report in scrape.reports})
+    for account in scrape.accounts:
+        if account.kind == "meter" and account.name.startswith("tenant/") and account.name.endswith(_GPU_SECONDS):
+            tenant = account.name.removeprefix("tenant/").removesuffix(_GPU_SECONDS)
+            scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}.get(account.unit, 1.0)
+            # The meter is kept per tenant; with several models it is their sum.
+            family.add_metric([tenant, ",".join(models)], account.used * scale)
+    return family
+
+
+def _vllm(scrape: Scrape) -> Iterator[Metric]:
+    reports = scrape.reports
+    free, total = sum(r.kv_blocks_free for r in reports), sum(r.kv_blocks_total for r in reports)
+    gauges = (
+        ("vllm:num_requests_running", sum(r.running for r in reports)),
+        ("vllm:num_requests_waiting", scrape.waiting + sum(r.waiting for r in reports)),
+        ("vllm:kv_cache_usage_perc", (total - free) / total if total else 0.0),
+    )
+    for name, value in gauges:
+        yield GaugeMetricFamily(name, "Alias in vLLM's names.", value=value)
+    for name, key in (
+        ("vllm:prefix_cache_queries", "prefix_query_tokens"),
+        ("vllm:prefix_cache_hits", "prefix_hit_tokens"),
+        ("vllm:num_preemptions", "preemptions"),
+    ):
+        count = sum(dict(r.counters).get(key, 0) for r in reports)
+        yield CounterMetricFamily(name, "Alias in vLLM's names.", value=count)
+
+
+def _renamed(metric: Metric, name: str) -> Metric:
+    """The same samples under another name."""
+    copy = Metric(name, "Alias in vLLM's names.", metric.type)
+    for sample in metric.samples:
+        if not sample.name.endswith("_created"):
+            copy.add_sample(name + sample.name.removeprefix(metric.name), sample.labels, sample.value)
+    return copy
