@@ -1,0 +1,148 @@
+"""Belief about the time of one LLM step: a linear model whose coefficients are learned while serving.
+
+step_ns = base + row*decodes + kv*(context of decodes) + token*(prefill tokens) + pair*(query-key pairs of prefill)
+
+With `mode = "roofline"` the memory part (base, kv) and the compute part (row, token, pair) overlap: the larger counts.
+A policy reads it, the machine that owns it feeds it with what steps took; it never sees a simulator's truth.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from headway.core.units import NS_PER_S, Ns
+
+_FEATURES = 5
+_PRIOR_SPREAD = 100.0  # the prior may be off by its own size while single steps scatter by a tenth of it
+
+
+class StepShape(msgspec.Struct, frozen=True, gc=False):
+    """What decides the time of a step."""
+
+    decodes: int = 0
+    kv_tokens: int = 0
+    prefill_tokens: int = 0
+    prefill_pairs: int = 0  # sum over chunks of count * start + count * (count + 1) / 2
+
+
+def pairs(start: int, count: int) -> int:
+    """Query-key pairs of `count` prompt tokens after `start` tokens of history."""
+    return count * start + count * (count + 1) // 2
+
+
+class StepCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the belief starts, and how fast it learns."""
+
+    base_ns: float = 5_000_000.0
+    row_ns: float = 50_000.0
+    kv_ns: float = 30.0
+    token_ns: float = 100_000.0
+    pair_ns: float = 10.0
+    mode: Literal["linear", "roofline"] = "linear"
+    learn: bool = True
+    memory_steps: int = 200  # steps after which an observation has lost about two thirds of its weight
+    host_base_ns: float = 20_000.0  # planning one step
+    host_change_ns: float = 500.0  # per sequence named in the plan
+    swap_bytes_per_s: float = 4e9
+    kv_bytes_per_block: int = 0
+
+
+def roofline(
+    *,
+    weight_bytes: float,
+    parameters: float,
+    kv_bytes_per_token: float,
+    flops: float,
+    bytes_per_s: float,
+    overhead_ns: float = 0.0,
+) -> StepCostParams:
+    """Return where to start when only the device is known: weights and KV are read once, two flops per parameter."""
+    return StepCostParams(
+        base_ns=weight_bytes / bytes_per_s * NS_PER_S + overhead_ns,
+        row_ns=2 * parameters / flops * NS_PER_S,
+        kv_ns=kv_bytes_per_token / bytes_per_s * NS_PER_S,
+        token_ns=2 * parameters / flops * NS_PER_S,
+        pair_ns=0.0,
+        mode="roofline",
+    )
+
+
+class StepCost:
+    """The belief of one replica. Deterministic: plain floats, no clock."""
+
+    def __init__(self, params: StepCostParams) -> None:
+        self.params = params
+        prior = (params.base_ns, params.row_ns, params.kv_ns, params.token_ns, params.pair_ns)
+        # Features are scaled by the prior, so all weights start at 1 and one covariance fits all.
+        self._unit = [value if value > 0 else 1.0 for value in prior]
+        self._weight = [1.0 if value > 0 else 0.0 for value in prior]
+        self._spread = [[_PRIOR_SPREAD if i == j else 0.0 for j in range(_FEATURES)] for i in range(_FEATURES)]
+        self._keep = 1.0 - 1.0 / max(params.memory_steps, 1)
+        self._fix()
+        self.observed = 0
+
+    def _fix(self) -> None:
+        """Coefficients in ns; negative ones would make more work look cheaper, so they count as zero."""
+        values = [max(w, 0.0) * u for w, u in zip(self._weight, self._unit, strict=True)]
+        self._base, self._row, self._kv, self._token, self._pair = values
+
+    def step_ns(self, decodes: int, kv_tokens: int, prefill_tokens: int = 0, prefill_pairs: int = 0) -> Ns:
+        """Predicted device time of a step."""
+        memory = self._base + self._kv * kv_tokens
+        compute = self._row * decodes + self._token * prefill_tokens + self._pair * prefill_pairs
+        if self.params.mode == "roofline":
+            return int(max(memory, compute))
+        return int(memory + compute)
+
+    def largest_chunk(self, base: StepShape, start: int, limit_ns: Ns, room: int) -> int:
+        """Return the most prompt tokens (0..room) after `start` that keep `base` plus them within `limit_ns`."""
+        low, high = 0, room
+        while low < high:
+            middle = (low + high + 1) // 2
+            took = self.step_ns(
+                base.decodes,
+                base.kv_tokens,
+                base.prefill_tokens + middle,
+                base.prefill_pairs + pairs(start, middle),
+            )
+            if took <= limit_ns:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def prefill_ns(self, start: int, count: int) -> Ns:
+        """Marginal time to prefill `count` tokens after `start` inside steps that run anyway."""
+        return int(self._token * count + self._pair * pairs(start, count))
+
+    def recompute_ns(self, tokens: int) -> Ns:
+        """Time to compute again what a preemption of `tokens` tokens throws away."""
+        return self.prefill_ns(0, tokens)
+
+    def swap_ns(self, blocks: int) -> Ns:
+        """Time to copy `blocks` out and back in."""
+        return int(2 * blocks * self.params.kv_bytes_per_block / self.params.swap_bytes_per_s * NS_PER_S)
+
+    def host_ns(self, changes: int) -> Ns:
+        """Time on the host to plan a step that names `changes` sequences."""
+        return int(self.params.host_base_ns + self.params.host_change_ns * changes)
+
+    def observe(self, shape: StepShape, elapsed_ns: Ns) -> None:
+        """Fold in one measured step: recursive least squares with forgetting (Haykin, Adaptive Filter Theory)."""
+        if not self.params.learn or elapsed_ns <= 0:
+            return
+        self.observed += 1
+        raw = (1.0, shape.decodes, shape.kv_tokens, shape.prefill_tokens, shape.prefill_pairs)
+        x = [value * unit for value, unit in zip(raw, self._unit, strict=True)]
+        scale = max(sum(a * w for a, w in zip(x, self._weight, strict=True)), 1.0)
+        x = [value / scale for value in x]  # relative errors: a long step must not drown the short ones
+        spread, keep = self._spread, self._keep
+        px = [sum(a * b for a, b in zip(row, x, strict=True)) for row in spread]
+        gain = [value / (keep + sum(a * b for a, b in zip(x, px, strict=True))) for value in px]
+        error = elapsed_ns / scale - sum(a * w for a, w in zip(x, self._weight, strict=True))
+        self._weight = [w + g * error for w, g in zip(self._weight, gain, strict=True)]
+        trace = sum(spread[i][i] for i in range(_FEATURES))
+        # Without news in a direction, forgetting would blow its spread up; it stops at the prior's size.
+        keep = keep if trace < _PRIOR_SPREAD * _FEATURES else 1.0
+        self._spread = [[(spread[i][j] - gain[i] * px[j]) / keep for j in range(_FEATURES)] for i in range(_FEATURES)]
+        self._fix()

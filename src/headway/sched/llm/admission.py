@@ -1,0 +1,127 @@
+"""Entry into the running set: who is next, whether it fits, and whom it may displace (SPEC B3, B4).
+
+Nobody is admitted past the head of the order, so what the head needs can only become free for it.
+"""
+
+from headway.core.decisions import Alternative
+from headway.core.plans import Swap
+from headway.sched.llm.preemption import choose_victim, preempt
+from headway.sched.llm.prefill import chunk_size, introduce, plan_chunk
+from headway.sched.llm.records import record
+from headway.sched.llm.sequence import Seq, SeqState, blocks_for
+from headway.sched.llm.state import Draft, MachineState
+
+
+def find_hits(m: MachineState, seq: Seq, step: int) -> list[int]:
+    """Cached blocks that `seq` may start from; at least one token is left to compute."""
+    if not seq.hashes or seq.slots or seq.request.prompt_logprobs:
+        return []
+    limit = (seq.target - 1) // m.block_size
+    return m.pool.match(seq.request.cache_root, seq.hashes, seq.raw, limit, step)
+
+
+def fits(m: MachineState, seq: Seq, hits: list[int], *, soon: bool) -> bool:
+    """Room now, or (soon) once the open steps are done."""
+    pool = m.pool
+    total = blocks_for(seq.target, m.block_size)
+    need = total - len(hits) + (m.params.watermark if m.running else 0)
+    if seq.preemptions >= m.params.preemptions_max:
+        need += seq.worst_blocks - total
+    for block in hits:
+        if not pool.ref[block] and (soon or not pool.fence[block]):
+            need += 1  # hitting it takes it out of what is available
+    return need <= pool.available + (pool.fenced if soon else 0)
+
+
+def displace(m: MachineState, draft: Draft) -> None:
+    """Preempt for a head that outranks the running; it starts when the fence lets the blocks go."""
+    head = m.order.head(draft.step)
+    hits: list[int] | None = None
+    while head is not None:
+        victim = choose_victim(m, draft.step)
+        if victim is None or not m.order.outranks(head, victim):
+            return
+        if hits is None:
+            hits = find_hits(m, head, draft.step)
+        if m.running < m.params.max_seqs and fits(m, head, hits, soon=True):
+            return
+        preempt(m, victim, draft.at_ns, f"{head.request.id} outranks it and does not fit beside it")
+        draft.calm = False
+
+
+def admit(m: MachineState, draft: Draft) -> None:
+    """Start heads of the order while the step, the batch and the pool have room."""
+    while m.running < m.params.max_seqs and m.params.step_tokens > draft.decodes + draft.prefill_tokens:
+        seq = m.order.head(draft.step)
+        if seq is None or seq.ready_after > m.done or _still_blocked(m, seq):
+            return
+        hits = find_hits(m, seq, draft.step)
+        m.visits += 1
+        if not fits(m, seq, hits, soon=False):
+            _block(m, draft, seq)
+            return
+        draft.contended = len(m.partial) + m.waiting > 1
+        count = chunk_size(m, draft, seq, max(len(hits) * m.block_size, seq.computed))
+        if count < 1:
+            return
+        if m.params.decisions:
+            _record_admission(m, draft, seq, len(hits))
+        _start(m, draft, seq, hits)
+        plan_chunk(m, draft, seq, count, introduce(draft, seq))
+
+
+def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:
+    step, total = draft.step, blocks_for(seq.target, m.block_size)
+    for block in hits:
+        m.pool.share(block)
+    seq.table = hits + m.pool.take(total - len(hits))
+    capped = seq.preemptions >= m.params.preemptions_max
+    if capped:
+        seq.reserve = seq.worst_blocks - total
+        m.pool.set_reserve(seq.reserve)
+    if seq.slots:
+        held = len(seq.slots)
+        draft.swap_in.append(Swap(seq.id, tuple(seq.table[:held]), tuple(seq.slots)))
+        m.slots.drop(seq.slots, step, m.done)
+        seq.slots = []
+    else:
+        seq.computed = len(hits) * m.block_size
+        if hits:
+            seq.cached, seq.parent = len(hits), m.pool.uid[hits[-1]]
+        if seq.hashes and not seq.preemptions:
+            seq.hit_tokens = seq.computed
+            m.prefix_hits += seq.computed
+            m.prefix_queries += seq.prompt_tokens
+    m.order.observe_start(seq, step, not capped)
+    m.unqueue(seq)
+    seq.state = SeqState.PREFILL
+    m.running += 1
+    m.partial[seq] = None
+
+
+def _still_blocked(m: MachineState, head: Seq) -> bool:
+    """Nothing happened since this head failed that could let it in."""
+    if m.blocked is None:
+        return False
+    seq, epoch, when = m.blocked
+    return seq is head and epoch == m.pool.epoch and m.pool.last_registered < when
+
+
+def _block(m: MachineState, draft: Draft, seq: Seq) -> None:
+    first = m.blocked is None or m.blocked[0] is not seq
+    m.blocked = (seq, m.pool.epoch, draft.step)
+    if first and m.params.decisions:
+        need = blocks_for(seq.target, m.block_size)
+        reason = f"needs up to {need} KV blocks, {m.pool.available} of {m.pool.size} are available"
+        record(m, "batch", "blocked", seq.request.id, reason, draft.at_ns, seq)
+
+
+def _record_admission(m: MachineState, draft: Draft, seq: Seq, hits: int) -> None:
+    alternatives: tuple[Alternative, ...] = ()
+    kind = "admit"
+    if m.order.competes and m.waiting > 1:
+        kind = "order"
+        rivals = m.order.runners_up(draft.step)
+        alternatives = tuple(Alternative(s.request.id, m.order.score(s, draft.step)) for s in rivals)
+    reason = f"{hits * m.block_size} of {seq.target} tokens cached, {m.waiting - 1} wait behind"
+    record(m, "batch", kind, seq.request.id, reason, draft.at_ns, seq, alternatives)

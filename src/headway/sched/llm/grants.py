@@ -1,0 +1,95 @@
+"""Blocks for decodes that open one at this step; when there are none, somebody gives way or the sequence stalls.
+
+A victim's blocks come back only when the open steps are done. So preemption stops as soon as what is owed to stalled
+sequences is behind the fence (vllm-ascend#16315: without that rule each preemption frees nothing now and evicts all).
+"""
+
+from headway.core.errors import InvariantError
+from headway.core.plans import Join
+from headway.sched.llm.preemption import choose_victim, preempt
+from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.state import Draft, MachineState
+
+
+def grant(m: MachineState, draft: Draft) -> None:
+    """One block to each decode that opens one at this step; sets `draft.calm` to False if any was preempted."""
+    bucket = m.wheel[draft.step % m.block_size]
+    m.visits += len(bucket) + len(m.stalled)
+    if not m.stalled and len(bucket) <= m.pool.available:
+        if bucket:
+            _grant_all(m, draft, bucket)
+        return
+    owed = 0  # blocks promised out of those behind the fence
+    for seq in [*m.stalled, *bucket]:
+        if seq.state is SeqState.STALLED:
+            owed += _resume(m, draft, seq, owed)
+        elif seq.state is SeqState.DECODE:
+            owed += _open_block(m, draft, seq, owed)
+
+
+def _grant_all(m: MachineState, draft: Draft, bucket: dict[Seq, None]) -> None:
+    grants = draft.grants
+    for seq, block in zip(bucket, m.pool.take(len(bucket)), strict=True):
+        _own(m, seq, block)
+        grants.append((seq.id, block))
+
+
+def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
+    """Let a stalled sequence decode again; return the blocks it is still owed."""
+    opens = seq.computed == len(seq.table) * m.block_size
+    if opens and not _make_room(m, draft, seq, owed):
+        return 0
+    if seq.last > m.done or (opens and not _one_free(m, seq)):
+        return int(opens)
+    if opens:
+        _take_one(m, draft, seq)
+    del m.stalled[seq]
+    draft.entered.append((seq, Join(seq.id, step=seq.last)))
+    seq.first = draft.step
+    m.enter(seq, draft.step)
+    return 0
+
+
+def _open_block(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
+    if not _make_room(m, draft, seq, owed):
+        return 0
+    if _one_free(m, seq):
+        _take_one(m, draft, seq)
+        return 0
+    if seq.join < draft.step:  # else the executor gave it no row yet
+        m.pauses[seq.id] = None
+    m.leave_batch(seq)
+    seq.state = SeqState.STALLED
+    m.stalled[seq] = None
+    m.stalls += 1
+    return 1
+
+
+def _make_room(m: MachineState, draft: Draft, seq: Seq, owed: int) -> bool:
+    """Preempt until a block for `seq` is free or on its way; False when `seq` itself had to give way."""
+    while not _one_free(m, seq) and owed >= m.pool.fenced:
+        victim = choose_victim(m, draft.step)
+        if victim is None:
+            raise InvariantError(f"sequence {seq.id} needs a block and nobody may be preempted")
+        preempt(m, victim, draft.at_ns, f"{seq.request.id} needs a block at step {draft.step}, none is free")
+        draft.calm = False
+        if victim is seq:
+            return False
+    return True
+
+
+def _take_one(m: MachineState, draft: Draft, seq: Seq) -> None:
+    block = m.pool.take(1)[0]
+    _own(m, seq, block)
+    draft.grants.append((seq.id, block))
+
+
+def _one_free(m: MachineState, seq: Seq) -> bool:
+    return seq.reserve > 0 or m.pool.available > 0
+
+
+def _own(m: MachineState, seq: Seq, block: int) -> None:
+    seq.table.append(block)
+    if seq.reserve:
+        seq.reserve -= 1
+        m.pool.reserved -= 1

@@ -1,0 +1,235 @@
+"""The LLM machine (SPEC B): what one replica computes in its next step.
+
+Events in (`add`, `stop`, `step_done`), plans out (`plan`). A plan names what changed; its cost is that of the changes,
+not of the batch (SPEC B9). Up to `async_depth` plans are open: plan N+1 is made while N runs, with placeholders for the
+tokens that N will sample.
+"""
+
+from typing import Final
+
+from headway.core.errors import InvariantError
+from headway.core.events import StepDone
+from headway.core.ids import NodeId
+from headway.core.plans import Join, StepKind, StepPlan
+from headway.core.ports import ModelLimits
+from headway.core.request import FinishReason, LlmRequest
+from headway.core.units import Ns
+from headway.cost.llm import StepCost, StepShape
+from headway.sched.llm import params as settings
+from headway.sched.llm.admission import admit, displace, find_hits
+from headway.sched.llm.failure import void_open_steps
+from headway.sched.llm.grants import grant
+from headway.sched.llm.intake import new_seq
+from headway.sched.llm.params import LlmParams
+from headway.sched.llm.pool import BlockPool, CountingPool
+from headway.sched.llm.prefill import advance_partials, cache_output, seat_adopted
+from headway.sched.llm.records import record
+from headway.sched.llm.reporting import Reporting
+from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.state import Draft, Ended, MachineState
+from headway.sched.registry import select
+
+_ALONE: Final = NodeId("rep-0")
+STEADY_SAMPLE: Final = 16  # of pure decode steps, the belief learns from every 16th: they resemble each other
+
+
+class _Prefixes:
+    """PrefixView of the machine, for orders."""
+
+    def __init__(self, state: MachineState) -> None:
+        self._state = state
+
+    def hit_tokens(self, seq: Seq, step: int) -> int:
+        if seq.slots:
+            return seq.computed
+        return len(find_hits(self._state, seq, step)) * self._state.block_size
+
+
+class _Context:
+    """OrderContext of the machine."""
+
+    def __init__(self, state: MachineState) -> None:
+        self.belief, self.prefixes = state.belief, _Prefixes(state)
+
+
+class LlmMachine(Reporting):
+    """L2 machine of one LLM replica. Callers hold a step credit per open plan."""
+
+    def __init__(
+        self,
+        params: LlmParams,
+        limits: ModelLimits,
+        belief: StepCost | None,
+        replica: NodeId = _ALONE,
+    ) -> None:
+        settings.check(params, limits, belief)
+        counting = params.pool == "counting"
+        pool = CountingPool(limits.kv_blocks) if counting else BlockPool(limits.kv_blocks, limits.block_size)
+        super().__init__(MachineState(params, limits, belief, pool, replica))
+        m = self.state
+        provides = settings.provides(params, belief)
+        order, order_params = select(settings.ORDERS, "order", params.order, provides)
+        chunk, chunk_params = select(settings.CHUNKS, "chunk", params.chunk, provides)
+        m.order = order(order_params, _Context(m))
+        m.chunker = chunk(chunk_params, belief)
+
+    # Events
+
+    def add(self, request: LlmRequest, emitted: tuple[int, ...], at_ns: Ns) -> int:  # noqa: ARG002  as every event
+        """Queue a request; returns its sequence number. `emitted` tokens were streamed elsewhere before.
+
+        Raises RequestError (`unservable`) for what can never fit.
+        """
+        m = self.state
+        seq = new_seq(m, m.last_seq + 1, request, emitted)
+        m.last_seq += 1
+        m.seqs[seq.id] = seq
+        m.queue(seq)
+        return seq.id
+
+    def await_input(self, seq: int) -> None:
+        """Keep a queued sequence out of the order until `ready`: its encoder output is not there yet (SPEC B10)."""
+        m, found = self.state, self._seq(seq)
+        if found.state is not SeqState.WAITING:
+            raise InvariantError(f"sequence {seq} is {found.state.name} and waits for no input")
+        m.unqueue(found)
+        found.state = SeqState.HELD
+
+    def ready(self, seq: int) -> None:
+        """The input is there; the sequence queues. A sequence that is over or queued already changes nothing."""
+        found = self.state.seqs.get(seq)
+        if found is not None and found.state is SeqState.HELD:
+            self.state.queue(found)
+
+    def sample_after_host(self, seq: int) -> None:
+        """From now on each row of `seq` samples after the host has its previous token (SPEC B11)."""
+        self.state.guided[self._seq(seq)] = None
+
+    def stop(self, seq: int, reason: FinishReason, at_ns: Ns) -> Ended | None:  # noqa: ARG002  as every event
+        """End a sequence now; its blocks return behind the fence. None when it was over already."""
+        found = self.state.seqs.get(seq)
+        return None if found is None else self.state.finish(found, reason, self.state.done)
+
+    def step_done(self, done: StepDone) -> list[Ended]:
+        """Fold in the oldest open step: what it stopped, and who reached a length limit with it."""
+        m, step = self.state, done.step
+        if step != m.done + 1 or step > m.step:
+            raise InvariantError(f"step {step} is done, the oldest open step is {m.done + 1} of {m.step}")
+        ended = []
+        for stopped in done.stopped:
+            seq = m.seqs.get(stopped.seq)
+            if seq is None:
+                continue
+            if stopped.output is not None:
+                cache_output(m, seq, stopped.output, step)
+            ended.append(m.finish(seq, FinishReason.STOP, step))
+        due = m.calendar.pop(step + 1, None)
+        if due is not None:
+            for seq in due:
+                alive = seq.state in (SeqState.JOINING, SeqState.DECODE, SeqState.DRAINING)
+                if alive and seq.leave_at == step + 1:
+                    ended.append(m.finish(seq, FinishReason.LENGTH, step))
+        m.done = step
+        m.pool.release(step)
+        if m.slots.size:
+            m.slots.release(step)
+        shape = m.open_shapes.pop(step, None)
+        if shape is not None and m.belief is not None:
+            m.belief.observe(shape, done.timing.done_ns - done.timing.started_ns)
+        return ended
+
+    def fail(self, step: int, at_ns: Ns) -> list[Ended]:
+        """Step `step` and every one after it are void, and so is all KV. Plans go on after the last number used.
+
+        Everybody waits again with the tokens of steps that were done before; the executor keeps those and no others.
+        Returns sequences that only the front can resume (`lost`).
+        """
+        m = self.state
+        if not m.done < step <= m.step:
+            raise InvariantError(f"step {step} failed, open are {m.done + 1} to {m.step}")
+        if m.params.decisions:
+            record(m, "batch", "preempt", "all", f"step {step} failed in the engine", at_ns)
+        return void_open_steps(m)
+
+    # Plans
+
+    def plan(self, at_ns: Ns) -> StepPlan | None:
+        """Plan the next step; None when nothing can run now."""
+        m = self.state
+        if m.step - m.done >= m.params.async_depth:
+            raise InvariantError(f"{m.step - m.done} steps are open, async_depth is {m.params.async_depth}")
+        step = m.step + 1
+        draft = Draft(step, at_ns)
+        for seq in m.calendar.get(step, ()):
+            if seq.leave_at == step and seq.state in (SeqState.JOINING, SeqState.DECODE):
+                m.drain(seq)
+        if m.joins:
+            for seq in m.joins:
+                if seq.state is SeqState.JOINING:
+                    draft.entered.append((seq, Join(seq.id, step=seq.last)))
+                    m.enter(seq, step)
+            m.joins = []
+        grant(m, draft)
+        if m.waiting and draft.calm and m.order.displaces and not m.stalled:
+            displace(m, draft)
+        if (m.partial or m.waiting or m.adopted) and not self._must_not_overlap():
+            draft.decodes = m.decodes
+            draft.kv_tokens = m.kv_base + m.decodes * (step + 1)
+            seat_adopted(m)
+            advance_partials(m, draft)
+            if draft.calm and not m.stalled and m.waiting:
+                admit(m, draft)
+        if not m.decodes and not draft.chunks and not m.swap_outs:
+            return None
+        return self._commit(draft)
+
+    def _must_not_overlap(self) -> bool:
+        """A pure prefill would be open behind another one, and the configuration forbids it."""
+        m = self.state
+        if m.params.overlap_prefills or m.decodes:
+            return False
+        return m.step > m.done and m.last_kind == "prefill"
+
+    def _commit(self, draft: Draft) -> StepPlan:
+        m, step = self.state, draft.step
+        grants: tuple[tuple[int, int], ...] = tuple(draft.grants)
+        joins: tuple[Join, ...] = ()
+        if draft.entered:
+            joins = tuple(join for seq, join in draft.entered if seq.state is SeqState.DECODE)
+        if not draft.calm:  # a victim may have been granted a block before it had to give way
+            grants = tuple(g for g in grants if g[0] in m.seqs and m.seqs[g[0]].state is SeqState.DECODE)
+        after: tuple[tuple[int, int], ...] = ()
+        if m.guided:
+            after = tuple((seq.id, step - 1) for seq in m.guided if seq.state is SeqState.DECODE and seq.first < step)
+        kind: StepKind = "dummy"
+        if draft.chunks:
+            kind = "mixed" if m.decodes else "prefill"
+        elif m.decodes:
+            kind = "decode"
+        kv_tokens = m.kv_base + m.decodes * (step + 1)
+        plan = StepPlan(
+            step=step,
+            basis_step=m.done,
+            kind=kind,
+            leave=tuple(m.leaves),
+            preempt=tuple(m.preempts),
+            pause=tuple(m.pauses),
+            swap_out=tuple(m.swap_outs),
+            new=tuple(draft.new),
+            swap_in=tuple(draft.swap_in),
+            join=joins,
+            grant=grants,
+            chunks=tuple(draft.chunks),
+            after=after,
+            decodes=m.decodes,
+            kv_tokens=kv_tokens,
+            prefill_tokens=draft.prefill_tokens,
+        )
+        if m.leaves:
+            m.leaves = []
+        if m.preempts or m.pauses or m.swap_outs:
+            m.preempts, m.pauses, m.swap_outs = {}, {}, []
+        if m.belief is not None and not draft.swap_in and (draft.chunks or not step % STEADY_SAMPLE):
+            m.open_shapes[step] = StepShape(m.decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
+        m.step, m.last_kind = step, kind
+        return plan

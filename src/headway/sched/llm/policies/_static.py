@@ -1,0 +1,91 @@
+"""Orders whose keys do not change while a request waits or runs: O(log n) per change, O(1) per look."""
+
+from typing import ClassVar
+
+import msgspec
+
+from headway.core.decisions import ALTERNATIVES_MAX
+from headway.sched.llm.policies._heap import Key, LazyHeap
+from headway.sched.llm.ports import VICTIMS_MAX, OrderContext
+from headway.sched.llm.sequence import Seq
+
+
+class Victims:
+    """The running that may be preempted: least urgent first, then latest arrival."""
+
+    def __init__(self) -> None:
+        self._heap = LazyHeap()
+
+    def add(self, seq: Seq) -> None:
+        """`seq` may be preempted from now on."""
+        self._heap.push(seq, (seq.urgency, -seq.arrived_ns, -seq.id))
+
+    def discard(self, seq: Seq) -> None:
+        """It may not any more."""
+        self._heap.discard(seq)
+
+    def first(self) -> list[Seq]:
+        """Up to VICTIMS_MAX of the lowest urgency there is."""
+        window = self._heap.first(VICTIMS_MAX)
+        return [seq for key, seq in window if key[0] == window[0][0][0]]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+class StaticOrder:
+    """Two heaps; a subclass gives the key of a waiting request."""
+
+    displaces: ClassVar[bool] = False
+    competes: ClassVar[bool] = True
+
+    def __init__(self, params: msgspec.Struct, context: OrderContext) -> None:
+        self.context = context
+        self.queue, self.running = LazyHeap(), Victims()
+
+    def wait_key(self, seq: Seq) -> Key:
+        """Smallest is next. Fixed while `seq` waits, and unique."""
+        raise NotImplementedError
+
+    def head(self, step: int) -> Seq | None:
+        """The request to admit next."""
+        return self.queue.peek()
+
+    def victims(self, step: int) -> list[Seq]:
+        """Who may give way, first choice first."""
+        return self.running.first()
+
+    def outranks(self, head: Seq, running: Seq) -> bool:
+        """Equal urgency never displaces; an order without urgency never does."""
+        return False
+
+    def score(self, seq: Seq, step: int) -> float:
+        """The part of the key that decides."""
+        return float(self.wait_key(seq)[-2])
+
+    def runners_up(self, step: int) -> list[Seq]:
+        """The first few of the queue."""
+        return [seq for _key, seq in self.queue.first(ALTERNATIVES_MAX)]
+
+    def observe_wait(self, seq: Seq, step: int) -> None:
+        """`seq` queues."""
+        self.queue.push(seq, self.wait_key(seq))
+
+    def observe_unwait(self, seq: Seq, step: int) -> None:
+        """`seq` left the queue."""
+        self.queue.discard(seq)
+
+    def observe_start(self, seq: Seq, step: int, victim: bool) -> None:
+        """`seq` holds blocks."""
+        if victim:
+            self.running.add(seq)
+
+    def observe_stop(self, seq: Seq, step: int) -> None:
+        """`seq` holds none any more."""
+        self.running.discard(seq)
+
+    def observe_decode(self, seq: Seq, step: int, change: int) -> None:
+        """Nothing to count."""
+
+    def observe_prefill(self, seq: Seq, step: int, tokens: int) -> None:
+        """Nothing to count."""

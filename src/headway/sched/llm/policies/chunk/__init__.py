@@ -1,0 +1,1 @@
+"""The chunk policies of the LLM machine: one file each."""

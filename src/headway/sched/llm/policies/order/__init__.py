@@ -1,0 +1,1 @@
+"""The order policies of the LLM machine: one file each."""

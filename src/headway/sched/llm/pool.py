@@ -1,0 +1,265 @@
+"""Paged KV blocks: reference counts, step fences, reservations and the prefix index.
+
+A block is in exactly one place: referenced (ref > 0), fenced (ref 0, an open step may still touch it), cached (ref 0,
+its content can be hit, in LRU order) or free. Per-block facts are flat lists of ints and bytes, which the garbage
+collector does not walk.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headway.core.errors import InvariantError
+
+BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
+TOKEN_BYTES: Final = 4
+Identity = int | bytes  # of the content before a block: a uid, or the cache root at the start
+
+
+class BlockPool:
+    """The blocks of one replica (and, without its index, the host slots of swap)."""
+
+    def __init__(self, size: int, block_size: int = 1) -> None:
+        self.size = size
+        self.width = TOKEN_BYTES * block_size
+        self.free = list(range(size - 1, -1, -1))
+        self.ref = [0] * size
+        self.fence = [0] * size
+        self.fences: dict[int, list[int]] = {}  # step -> blocks that it may touch
+        self.fenced = 0
+        self.reserved = 0
+        self.lru: OrderedDict[int, None] = OrderedDict()
+        self.epoch = 0  # grows whenever an admission that failed might succeed
+        self.index: dict[bytes, int] = {}  # hash -> block
+        self.home: dict[int, int] = {}  # uid -> block
+        self.uid = [0] * size  # identity of its content; 0: not in the index
+        self.parent: list[Identity] = [0] * size
+        self.hash = [b""] * size
+        self.tokens = [b""] * size
+        self.written = [0] * size  # the step that writes it; later steps may read it
+        self.last_registered = 0
+        self._last_uid = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that may be handed out now, beyond what is reserved."""
+        return len(self.free) + len(self.lru) - self.reserved
+
+    @property
+    def cached(self) -> int:
+        return len(self.lru)
+
+    @property
+    def used(self) -> int:
+        """Referenced or fenced."""
+        return self.size - len(self.free) - len(self.lru)
+
+    def take(self, count: int) -> list[int]:
+        """Return `count` blocks with one reference each; the caller checked that they exist."""
+        free = self.free
+        short = count - len(free)
+        if short > 0:
+            taken = free[::-1]
+            free.clear()
+            for _ in range(short):
+                block, _none = self.lru.popitem(last=False)
+                self._forget(block)
+                taken.append(block)
+        else:
+            taken = free[: -count - 1 : -1]
+            del free[len(free) - count :]
+        ref = self.ref
+        for block in taken:
+            ref[block] = 1
+        return taken
+
+    def share(self, block: int) -> None:
+        """Add a reference to a block that is referenced, fenced or cached."""
+        if not self.ref[block]:
+            if block in self.lru:
+                del self.lru[block]
+            elif self.fence[block]:
+                self.fenced -= 1
+                self.fence[block] = 0
+            else:
+                raise InvariantError(f"block {block} is free and cannot be shared")
+        self.ref[block] += 1
+
+    def drop(self, blocks: Sequence[int], fence: int, done: int) -> None:
+        """Give references back; a block without any waits until step `fence` is done.
+
+        Tail first, so that the LRU meets a child before its parent.
+        """
+        ref, gone = self.ref, []
+        for block in reversed(blocks):
+            ref[block] -= 1
+            if not ref[block]:
+                self.fence[block] = fence
+                gone.append(block)
+            elif ref[block] < 0:
+                raise InvariantError(f"block {block} is freed twice")
+        self.epoch += 1
+        if not gone:
+            return
+        self.fenced += len(gone)
+        if fence <= done:
+            self._free(gone, fence)
+        else:
+            self.fences.setdefault(fence, []).extend(gone)
+
+    def release(self, step: int) -> None:
+        """Step `step` is done: its blocks return."""
+        blocks = self.fences.pop(step, None)
+        if blocks is not None:
+            self.epoch += 1
+            self._free(blocks, step)
+
+    def _free(self, blocks: list[int], step: int) -> None:
+        for block in blocks:
+            if self.ref[block] or self.fence[block] != step:
+                continue  # shared again meanwhile
+            self.fence[block] = 0
+            self.fenced -= 1
+            if self.uid[block]:
+                self.lru[block] = None
+            else:
+                self.free.append(block)
+
+    def set_reserve(self, change: int) -> None:
+        """Add to (or return from) what is set aside for requests that may not be preempted again."""
+        self.reserved += change
+        self.epoch += 1
+
+    def match(self, root: bytes, hashes: Sequence[bytes], raw: bytes, limit: int, step: int) -> list[int]:
+        """Return the longest run of leading blocks whose content steps before `step` have written.
+
+        `raw` holds the tokens, `TOKEN_BYTES` each. A hash only finds; tokens and the identity of the
+        content before decide, so a chain is exact by induction.
+        """
+        hits: list[int] = []
+        index, width = self.index, self.width
+        parent: Identity = root
+        at = 0
+        for i in range(min(limit, len(hashes))):
+            block = index.get(hashes[i])
+            if block is None or self.parent[block] != parent or self.written[block] >= step:
+                break
+            if self.tokens[block] != raw[at : at + width]:
+                break
+            hits.append(block)
+            parent = self.uid[block]
+            at += width
+        return hits
+
+    def register(self, block: int, key: bytes, parent: Identity, tokens: bytes, step: int) -> int:
+        """Offer a full block, written by `step`, to the index; return the identity of its content, or BROKEN."""
+        if isinstance(parent, int) and parent not in self.home:
+            return BROKEN  # nothing could ever reach it
+        other = self.index.get(key)
+        if other is not None:
+            if self.parent[other] == parent and self.tokens[other] == tokens:
+                return self.uid[other]
+            above = self.parent[other]
+            if not isinstance(above, int) or above in self.home:
+                return BROKEN  # a collision; the one that is there stays
+            self._orphan(other)
+        if self.uid[block]:
+            return BROKEN  # it already stands for other content
+        self._last_uid += 1
+        uid = self._last_uid
+        self.uid[block], self.parent[block] = uid, parent
+        self.hash[block], self.tokens[block] = key, tokens
+        self.written[block] = self.last_registered = step
+        self.index[key] = block
+        self.home[uid] = block
+        self.epoch += 1
+        return uid
+
+    def forget_cached(self) -> None:
+        """Empty the index; cached blocks become free. Blocks in use lose their identity only."""
+        for block in self.home.values():
+            self.uid[block] = 0
+        self.index.clear()
+        self.home.clear()
+        self.free.extend(self.lru)
+        self.lru.clear()
+        self.epoch += 1
+
+    def _forget(self, block: int) -> None:
+        del self.index[self.hash[block]]
+        del self.home[self.uid[block]]
+        self.uid[block] = 0
+
+    def _orphan(self, block: int) -> None:
+        """Its parent was evicted before it (the parent was a twin of a block its users own): no walk finds it."""
+        self._forget(block)
+        if block in self.lru:
+            del self.lru[block]
+            self.free.append(block)
+
+    def audit(self, owned: Iterable[Sequence[int]], reserved: int) -> None:
+        """Raise InvariantError unless every block is in exactly one place with the right count. O(blocks)."""
+        refs: Counter[int] = Counter()
+        for table in owned:
+            refs.update(table)
+        if self.ref != [refs[block] for block in range(self.size)]:
+            wrong = [block for block in range(self.size) if self.ref[block] != refs[block]]
+            raise InvariantError(f"blocks {wrong[:8]} have a reference count that no table explains")
+        fenced = [block for block in range(self.size) if not self.ref[block] and self.fence[block]]
+        places = [*self.free, *self.lru, *fenced, *refs]
+        if sorted(places) != list(range(self.size)):
+            raise InvariantError("a block is lost or in two places")
+        if self.fenced != len(fenced) or self.reserved != reserved or self.available < 0:
+            raise InvariantError(
+                f"fenced {self.fenced} for {len(fenced)}, reserved {self.reserved} for {reserved}, "
+                f"available {self.available}"
+            )
+        known = {self.hash[block]: block for block in range(self.size) if self.uid[block]}
+        if known != self.index or {self.uid[block]: block for block in known.values()} != self.home:
+            raise InvariantError("the prefix index does not agree with the blocks")
+        if any(self.uid[block] for block in self.free) or not all(self.uid[block] for block in self.lru):
+            raise InvariantError("a free block is in the index, or a cached one is not")
+
+
+class CountingPool(BlockPool):
+    """The same admission and preemption decisions without block identities: for simulations that study no cache."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(0)
+        self.size = self.left = size
+        self.counts: dict[int, int] = {}  # step -> blocks behind its fence
+
+    @property
+    def available(self) -> int:
+        return self.left - self.reserved
+
+    @property
+    def used(self) -> int:
+        return self.size - self.left
+
+    def take(self, count: int) -> list[int]:
+        self.left -= count
+        return [0] * count
+
+    def drop(self, blocks: Sequence[int], fence: int, done: int) -> None:
+        self.epoch += 1
+        if fence <= done:
+            self.left += len(blocks)
+            return
+        self.fenced += len(blocks)
+        self.counts[fence] = self.counts.get(fence, 0) + len(blocks)
+
+    def release(self, step: int) -> None:
+        count = self.counts.pop(step, 0)
+        if count:
+            self.epoch += 1
+            self.fenced -= count
+            self.left += count
+
+    def audit(self, owned: Iterable[Sequence[int]], reserved: int) -> None:
+        held = sum(len(table) for table in owned)
+        if self.left + self.fenced + held != self.size or self.reserved != reserved or self.available < 0:
+            raise InvariantError(
+                f"{self.left} left, {self.fenced} fenced and {held} held are not {self.size}, or reserved "
+                f"{self.reserved} is not {reserved}"
+            )

@@ -1,0 +1,109 @@
+"""Chunks of prompts, and the blocks that prefill and finished outputs offer to the prefix index."""
+
+from array import array
+from collections.abc import Sequence
+
+from headway.core.blockhash import chain
+from headway.core.plans import Chunk, NewSequence
+from headway.cost.llm import pairs
+from headway.sched.llm.pool import BROKEN
+from headway.sched.llm.records import record
+from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.state import Draft, MachineState
+
+
+def advance_partials(m: MachineState, draft: Draft) -> None:
+    """Go on with prompts that are partly computed, in order of admission."""
+    draft.contended = len(m.partial) + m.waiting > 1
+    for seq in list(m.partial):
+        count = chunk_size(m, draft, seq, seq.computed)
+        if count < 1:
+            return
+        plan_chunk(m, draft, seq, count, () if seq.known else introduce(draft, seq))
+
+
+def seat_adopted(m: MachineState) -> None:
+    """Sequences that came with their blocks take seats before the queue does."""
+    while m.adopted and m.running < m.params.max_seqs:
+        seq = m.adopted.pop(next(iter(m.adopted)))
+        seq.state = SeqState.PREFILL
+        m.running += 1
+        m.partial[seq] = None
+        m.order.observe_start(seq, m.step + 1, True)
+
+
+def introduce(draft: Draft, seq: Seq) -> tuple[int, ...]:
+    """Tell the executor about `seq`, if it has not heard of it; return its table."""
+    if not seq.known:
+        seq.known = True
+        request = seq.request
+        draft.new.append(NewSequence(seq.id, request.id, request.prompt, seq.emitted, request.sampling))
+    return tuple(seq.table)
+
+
+def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
+    """How much of `seq` this step computes; 0 when the step is full."""
+    room = min(m.params.step_tokens - draft.decodes - draft.prefill_tokens, seq.target - start)
+    if room < 1:
+        return 0
+    count = min(m.chunker.count(draft, start, room), room)
+    if m.params.decisions:
+        why = m.chunker.why(draft, start, room, count)
+        if why is not None:
+            record(m, "step", "chunk", str(count), why[0], draft.at_ns, seq, why[1])
+    return count
+
+
+def plan_chunk(m: MachineState, draft: Draft, seq: Seq, count: int, table: tuple[int, ...]) -> None:
+    """Prefill `count` tokens of `seq` in this step. A planned chunk is irrevocable: later plans may read its blocks."""
+    start = seq.computed
+    seq.computed = end = start + count
+    last = end == seq.target
+    draft.chunks.append(Chunk(seq.id, start, count, last, table))
+    draft.prefill_tokens += count
+    draft.prefill_pairs += pairs(start, count)
+    m.prompt_tokens += count
+    m.order.observe_prefill(seq, draft.step, count)
+    m.visits += 1
+    if seq.raw:
+        cache_blocks(m, seq, min(end // m.block_size, len(seq.hashes)), draft.step)
+    if not last:
+        return
+    del m.partial[seq]
+    seq.outputs += 1  # a placeholder until the step is done
+    seq.first = seq.last = draft.step
+    if seq.holds and seq.outputs < seq.limit:
+        seq.state, seq.leave_at = SeqState.FROZEN, 0
+        m.order.observe_stop(seq, draft.step)
+        return
+    seq.state = SeqState.JOINING
+    m.set_limit(seq, draft.step + 1)
+    m.joins.append(seq)
+
+
+def cache_blocks(m: MachineState, seq: Seq, full: int, step: int) -> None:
+    """Offer the first `full` blocks of `seq`, as far as they were not yet."""
+    if seq.cached >= full or seq.parent == BROKEN:
+        return
+    width, raw, parent = m.pool.width, seq.raw, seq.parent
+    for i in range(seq.cached, full):
+        parent = m.pool.register(seq.table[i], seq.hashes[i], parent, raw[i * width : (i + 1) * width], step)
+        if parent == BROKEN:
+            break
+    seq.cached, seq.parent = full, parent
+
+
+def cache_output(m: MachineState, seq: Seq, output: Sequence[int], step: int) -> None:
+    """Offer the blocks that decoding filled, so that a follow-up turn can hit them."""
+    if not seq.raw or not seq.table:
+        return
+    size, width = m.block_size, m.pool.width
+    full = min((seq.prompt_tokens + len(output) - 1) // size, len(seq.table))  # the last token was never fed back
+    if full <= len(seq.hashes):
+        return
+    seq.raw += array("I", output).tobytes()
+    parent = seq.hashes[-1] if seq.hashes else seq.request.cache_root
+    for i in range(len(seq.hashes), full):
+        parent = chain(parent, array("I", seq.raw[i * width : (i + 1) * width]))
+        seq.hashes.append(parent)
+    cache_blocks(m, seq, full, step)

@@ -1,0 +1,94 @@
+"""The numbers a replica reports about its machine."""
+
+from headway.core.decisions import Decision
+from headway.core.ledger import AccountView
+from headway.sched.llm.audit import check_invariants
+from headway.sched.llm.handoff import Lending
+
+
+class Reporting(Lending):
+    """Read-only, but for `take_decisions`."""
+
+    @property
+    def runnable(self) -> bool:
+        """Something could run now or wants a step; `plan` may still find that it must wait."""
+        m = self.state
+        return bool(m.decodes or m.joins or m.partial or m.stalled or m.waiting or m.adopted or m.swap_outs)
+
+    @property
+    def live(self) -> int:
+        """Sequences that are not over."""
+        return len(self.state.seqs)
+
+    @property
+    def waiting(self) -> int:
+        return self.state.waiting
+
+    @property
+    def running(self) -> int:
+        return self.state.running
+
+    @property
+    def waiting_prefill_tokens(self) -> int:
+        """Prompt tokens queued or in partly computed prompts. O(partly computed)."""
+        m = self.state
+        return m.waiting_tokens + sum(seq.target - seq.computed for seq in m.partial)
+
+    @property
+    def running_kv_tokens(self) -> int:
+        """Tokens of KV that running sequences hold. O(those that do not decode)."""
+        m = self.state
+        others = sum(seq.computed for group in (m.partial, m.joins, m.stalled) for seq in group)
+        return m.kv_base + m.decodes * (m.step + 1) + others
+
+    @property
+    def kv_blocks_free(self) -> int:
+        """Blocks that an admission could take now, cached ones included."""
+        return max(self.state.pool.available, 0)
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts since the start."""
+        m = self.state
+        return {
+            "steps": m.step,
+            "prefix_hit_tokens": m.prefix_hits,
+            "prefix_query_tokens": m.prefix_queries,
+            "preemptions": m.preemptions,
+            "swaps": m.swaps,
+            "recomputed_tokens": m.recomputed_tokens,
+            "stalls": m.stalls,
+            "prompt_tokens": m.prompt_tokens,
+            "generated_tokens": m.generated_tokens,
+        }
+
+    def accounts(self) -> tuple[AccountView, ...]:
+        """KV blocks, cached blocks and step tokens as ledger accounts (SPEC L-2)."""
+        m = self.state
+        owner, pool, budget = m.replica, m.pool, m.params.step_tokens
+        used = pool.used
+        views = [
+            AccountView(f"replica/{owner}/kv_blocks", owner, "blocks", "level", pool.size, pool.reserved, used),
+            AccountView(f"replica/{owner}/kv_cached", owner, "blocks", "level", pool.size, 0, pool.cached, cache=True),
+            AccountView(f"replica/{owner}/step_tokens", owner, "tokens", "level", budget, 0, m.decodes),
+        ]
+        if m.slots.size:
+            slots = m.slots
+            views.append(
+                AccountView(f"replica/{owner}/host_slots", owner, "blocks", "level", slots.size, 0, slots.used)
+            )
+        return tuple(views)
+
+    def take_decisions(self) -> list[Decision]:
+        """Decisions since the last call; none in steady decode (SPEC L-3)."""
+        if not self.state.decisions:
+            return []
+        out, self.state.decisions = self.state.decisions, []
+        return out
+
+    def reset_prefix_cache(self) -> None:
+        """Nothing computed before now is ever hit again."""
+        self.state.pool.forget_cached()
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError unless everything adds up; for tests and simulation."""
+        check_invariants(self.state)

@@ -1,0 +1,225 @@
+"""State of the LLM machine, and the moves between running, waiting and over that keep its closed forms exact.
+
+A decoding sequence is not visited per step: its counts are lines in the step number, the block it opens next waits in
+a wheel (bucket n mod block size), its length limit in a calendar.
+"""
+
+import msgspec
+
+from headway.core.decisions import Decision
+from headway.core.ids import NodeId
+from headway.core.plans import Chunk, Join, NewSequence, Swap
+from headway.core.ports import ModelLimits
+from headway.core.request import FinishReason
+from headway.core.units import Ns
+from headway.cost.llm import StepCost, StepShape
+from headway.sched.llm.params import LlmParams
+from headway.sched.llm.pool import BlockPool
+from headway.sched.llm.ports import ChunkPolicy, OrderPolicy
+from headway.sched.llm.sequence import Seq, SeqState
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A sequence is over. `output_tokens` counts emitted ones too."""
+
+    seq: int
+    reason: FinishReason
+    output_tokens: int
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+
+class Draft:
+    """The plan being made; also the StepView of chunk policies."""
+
+    __slots__ = (
+        "at_ns",
+        "calm",
+        "chunks",
+        "contended",
+        "decodes",
+        "entered",
+        "grants",
+        "joins",
+        "kv_tokens",
+        "new",
+        "prefill_pairs",
+        "prefill_tokens",
+        "step",
+        "swap_in",
+    )
+
+    def __init__(self, step: int, at_ns: Ns) -> None:
+        self.step, self.at_ns = step, at_ns
+        self.calm = True  # nobody was preempted for this plan
+        self.entered: list[tuple[Seq, Join]] = []
+        self.grants: list[tuple[int, int]] = []
+        self.chunks: list[Chunk] = []
+        self.new: list[NewSequence] = []
+        self.swap_in: list[Swap] = []
+        self.decodes = self.kv_tokens = 0
+        self.prefill_tokens = self.prefill_pairs = 0
+        self.contended = False
+
+
+class MachineState:
+    """Everything a machine knows. The stages in this package are functions on it."""
+
+    def __init__(
+        self,
+        params: LlmParams,
+        limits: ModelLimits,
+        belief: StepCost | None,
+        pool: BlockPool,
+        replica: NodeId,
+    ) -> None:
+        self.params, self.limits, self.belief, self.replica = params, limits, belief, replica
+        self.block_size = limits.block_size
+        self.pool = pool
+        self.slots = BlockPool(limits.host_slots if params.swap else 0)
+        self.order: OrderPolicy
+        self.chunker: ChunkPolicy
+        self.seqs: dict[int, Seq] = {}
+        self.last_seq = 0
+        self.step = 0  # last committed plan
+        self.done = 0  # last step reported done
+        self.running = 0  # PREFILL, JOINING, DECODE, STALLED and FROZEN
+        self.waiting = 0
+        self.waiting_tokens = 0
+        self.decodes = 0
+        self.kv_base = 0  # sum of (computed - join) over DECODE
+        self.joins: list[Seq] = []
+        self.partial: dict[Seq, None] = {}
+        self.stalled: dict[Seq, None] = {}
+        self.adopted: dict[int, Seq] = {}
+        self.guided: dict[Seq, None] = {}  # sample after the host has seen the token before
+        self.wheel: list[dict[Seq, None]] = [{} for _ in range(limits.block_size)]
+        self.calendar: dict[int, list[Seq]] = {}  # leave_at -> sequences; entries may be stale
+        self.leaves: list[int] = []
+        self.preempts: dict[int, None] = {}
+        self.pauses: dict[int, None] = {}
+        self.swap_outs: list[Swap] = []
+        self.blocked: tuple[Seq, int, int] | None = None  # head, pool epoch, step
+        self.loans: dict[int, int] = {}  # block -> references held outside (transfers)
+        self.open_shapes: dict[int, StepShape] = {}  # steps whose time the belief will learn
+        self.last_kind = ""
+        self.decisions: list[Decision] = []
+        self.visits = 0  # sequences touched; the measure of SPEC B9
+        self.prefix_hits = self.prefix_queries = 0
+        self.preemptions = self.swaps = self.recomputed_tokens = self.stalls = 0
+        self.prompt_tokens = self.generated_tokens = 0
+
+    # Counts
+
+    def outputs_at(self, seq: Seq, step: int) -> int:
+        """Outputs sampled by steps up to `step`, which is not before the stay that runs now."""
+        outputs, last = seq.outputs, seq.last
+        if seq.state is SeqState.DECODE and seq.join <= self.step:
+            outputs += self.step - seq.join + 1
+            last = self.step
+        return outputs - max(0, last - max(step, seq.first - 1))
+
+    def computed_now(self, seq: Seq) -> int:
+        """Tokens whose KV is written once every committed step is done."""
+        if seq.state is SeqState.DECODE:
+            return seq.computed + self.step - seq.join + 1
+        return seq.computed
+
+    # Membership
+
+    def enter(self, seq: Seq, step: int) -> None:
+        """Start decoding at `step`: from here on, time does the counting."""
+        seq.state, seq.join = SeqState.DECODE, step
+        self.wheel[(step - seq.computed) % self.block_size][seq] = None
+        self.set_limit(seq, step)
+        self.decodes += 1
+        self.kv_base += seq.computed - step
+        self.order.observe_decode(seq, step, 1)
+        self.visits += 1
+
+    def leave_batch(self, seq: Seq) -> None:
+        """Stop decoding after the last committed plan; materialise the counts."""
+        step = self.step + 1
+        self.kv_base -= seq.computed - seq.join
+        del self.wheel[(seq.join - seq.computed) % self.block_size][seq]
+        if seq.join < step:
+            seq.last = self.step
+        seq.computed += step - seq.join
+        seq.outputs += step - seq.join
+        seq.leave_at = 0
+        self.decodes -= 1
+        self.order.observe_decode(seq, step, -1)
+
+    def set_limit(self, seq: Seq, step: int) -> None:
+        """`seq` has `outputs` tokens when it decodes first at `step`."""
+        leave = step + seq.limit - seq.outputs
+        if leave != seq.leave_at:
+            seq.leave_at = leave
+            self.calendar.setdefault(leave, []).append(seq)
+
+    def queue(self, seq: Seq) -> None:
+        """Put `seq` into the order."""
+        seq.state = SeqState.WAITING
+        seq.queued_tokens = seq.target - seq.computed
+        self.waiting += 1
+        self.waiting_tokens += seq.queued_tokens
+        self.order.observe_wait(seq, self.step + 1)
+
+    def unqueue(self, seq: Seq) -> None:
+        """Take `seq` out of the order."""
+        self.waiting -= 1
+        self.waiting_tokens -= seq.queued_tokens
+        self.order.observe_unwait(seq, self.step + 1)
+
+    def retire(self, seq: Seq, fence: int) -> None:
+        """Leave the running set; its blocks wait until step `fence` is done."""
+        state = seq.state
+        if state is SeqState.DECODE:
+            self.leave_batch(seq)
+        elif state is SeqState.PREFILL:
+            del self.partial[seq]
+        elif state is SeqState.STALLED:
+            del self.stalled[seq]
+        self.running -= 1
+        self.visits += 1
+        if state is not SeqState.FROZEN:  # the order let it go when it froze
+            self.order.observe_stop(seq, self.step + 1)
+        self.pool.drop(seq.table, fence, self.done)
+        if seq.reserve:
+            self.pool.set_reserve(-seq.reserve)
+            seq.reserve = 0
+
+    def forget(self, seq: Seq) -> None:
+        """The executor drops `seq` with the next plan; what it was to be told before is void."""
+        self.preempts.pop(seq.id, None)
+        self.pauses.pop(seq.id, None)
+        self.guided.pop(seq, None)
+        if seq.known:
+            self.leaves.append(seq.id)
+            seq.known = False
+
+    def drain(self, seq: Seq) -> None:
+        """Its limit is reached by a step still open: out of the batch, over when that step is done."""
+        leave = seq.leave_at
+        self.retire(seq, self.step)
+        self.forget(seq)
+        seq.state, seq.leave_at, seq.table = SeqState.DRAINING, leave, []
+
+    def finish(self, seq: Seq, reason: FinishReason, step: int) -> Ended:
+        """End `seq` with what it had sampled by `step`."""
+        outputs = self.outputs_at(seq, step)
+        state = seq.state
+        if state is SeqState.WAITING:
+            self.unqueue(seq)
+            if seq.slots:
+                self.slots.drop(seq.slots, max(seq.ready_after, self.step), self.done)
+        elif state is SeqState.ADOPTED:
+            del self.adopted[seq.id]
+            self.pool.drop(seq.table, self.step, self.done)
+        elif state is not SeqState.DRAINING and state is not SeqState.HELD:
+            self.retire(seq, self.step)
+        self.forget(seq)
+        seq.state = SeqState.OVER
+        del self.seqs[seq.id]
+        self.generated_tokens += outputs
+        return Ended(seq.id, reason, outputs, seq.hit_tokens, seq.preemptions)

@@ -1,0 +1,24 @@
+"""Random worlds around the LLM machine."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from tests.property.llm_world import World, random_config
+
+WORLDS = 400
+BATCHES = 4
+
+
+# SPEC B7 SPEC B8 SPEC B5 SPEC B6
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_random_worlds_end_with_exact_outputs_and_every_block_back(batch: int) -> None:
+    stats: Counter[str] = Counter()
+    for seed in range(batch * WORLDS // BATCHES, (batch + 1) * WORLDS // BATCHES):
+        rng = Random(seed)
+        try:
+            stats += World(rng, random_config(rng)).play()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+    for event in ("stop", "length", "cancelled", "refused", "preemptions", "stalls", "hit_tokens", "swap_in", "frozen"):
+        assert stats[event], f"{event} never happened: the worlds are too kind"
