@@ -29,6 +29,7 @@ class WorkerMarks(msgspec.Struct, frozen=True):
     transfer_bytes: int = 0
     communication_ns: Ns = 0
     exposed_comm_ns: Ns = 0
+    device_ns: Ns = 0  # its share of the device: step time split over the tokens of each step
     decisions: tuple[Decision, ...] = ()
 
 
