@@ -1,0 +1,1 @@
+"""Admission policies, one per file. Add a file and its test; nothing else lists them."""

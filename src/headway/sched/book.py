@@ -1,0 +1,197 @@
+"""The requests of one front: life cycle, owner and epoch, token cursor, leases, and the evidence at their end."""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from headway.core.decisions import Decision
+from headway.core.effects import Deliver, End, ErrorOut
+from headway.core.errors import InvariantError
+from headway.core.events import RequestArrived, StreamClosed
+from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
+from headway.core.ids import LeaseId, NodeId, RequestId, TransferId
+from headway.core.ledger import Account, Ledger
+from headway.core.lifecycle import Change, RequestState, advance
+from headway.core.messages import Finished, TakeOver, TokenScores
+from headway.core.request import FinishReason, LlmRequest, Request
+from headway.core.units import Ns
+
+STORY_LENGTH: Final = 32
+OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
+TokenRow: TypeAlias = tuple[RequestId, int, int, int, TokenScores | None]  # request, epoch, index, token, scores
+
+
+class Tracked:
+    """One request from its arrival to its evidence."""
+
+    def __init__(self, event: RequestArrived) -> None:
+        self.request: Request = event.request
+        self.arrival = event
+        self.state = RequestState.ARRIVED
+        self.owner: NodeId | None = None  # the only node whose tokens count, under `epoch`
+        self.epoch = 0
+        self.prefill: NodeId | None = None  # P/D: will prefill once room is held
+        self.decode: NodeId | None = None  # P/D: holds room for it
+        self.transfer: TransferId | None = None
+        self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
+        self.emitted: list[int] = []
+        self.attempts = 0
+        self.dispatched_ns: Ns | None = None
+        self.last_token_ns: Ns | None = None
+        self.is_over = False  # End was said
+        self.is_worker_done = True  # no replica will send Finished
+        self.closed: StreamClosed | None = None
+        self.marks: WorkerMarks | None = None
+        self.outcome = "ok"
+        self.output_tokens = 0
+        self.decisions: list[Decision] = []
+        self.story: list[str] = []
+
+    def tell(self, at_ns: Ns, line: str) -> None:
+        """Add a line to the story that errors print; the oldest lines fall out."""
+        self.story.append(f"{at_ns}: {line}")
+        if len(self.story) > STORY_LENGTH:
+            del self.story[1]
+
+    def change(self, change: Change, at_ns: Ns, why: str) -> None:
+        """Move along the life-cycle table. Raises InvariantError with the story."""
+        self.tell(at_ns, f"{change.value} ({why})")
+        self.state = advance(self.state, change, f"{self.request.id}: {'; '.join(self.story)}")
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Capacities of the front's own accounts."""
+
+    in_flight_max: int
+    stream_bytes_max: int
+    stream_bytes_per_token: int
+
+
+class Book:
+    """All requests that this front has not yet closed, and its ledger."""
+
+    def __init__(self, owner: str, limits: Limits) -> None:
+        self.ledger = Ledger(owner)
+        self.requests: dict[RequestId, Tracked] = {}
+        self.stale_dropped = 0  # tokens of older epochs
+        self._limits = limits
+        self._in_flight = self.ledger.open("gateway/in_flight", "requests", limits.in_flight_max)
+        self._stream_bytes = self.ledger.open("gateway/stream_bytes", "bytes", limits.stream_bytes_max)
+
+    def open(self, event: RequestArrived) -> tuple[Tracked, ErrorOut | None]:
+        """Start a request and open its leases; an error when the front itself has no room.
+
+        Raises InvariantError for an id that is open already.
+        """
+        request = event.request
+        if request.id in self.requests:
+            raise InvariantError(f"request {request.id} arrived twice; story: {self.requests[request.id].story}")
+        tracked = Tracked(event)
+        tracked.tell(event.at_ns, "arrived")
+        self.requests[request.id] = tracked
+        lease = LeaseId(request.id)
+        tokens = request.sampling.max_tokens if isinstance(request, LlmRequest) else 0
+        for account, amount in (
+            (self._in_flight, 1),
+            (self._stream_bytes, tokens * self._limits.stream_bytes_per_token),
+        ):
+            if not account.reserve(lease, amount):
+                return tracked, self._no_room(request, account, amount)
+        reserved = tokens + (len(request.prompt) if isinstance(request, LlmRequest) else 0)
+        self._meter(request, "tokens", "tokens").reserve(lease, reserved)
+        self._meter(request, "gpu_seconds", "us").reserve(lease, 0)
+        return tracked, None
+
+    @staticmethod
+    def _no_room(request: Request, account: Account, amount: int) -> ErrorOut:
+        message = (
+            f"request {request.id} needs {amount} {account.unit} of {account.name}, {account.free} of "
+            f"{account.capacity} are free; retry later or raise the limit"
+        )
+        return ErrorOut(429, "queue_full", message, retry_after_ms=1000)
+
+    def _meter(self, request: Request, what: str, unit: str) -> Account:
+        return self.ledger.open(f"tenant/{request.tenant}/{what}", unit, None, "meter")
+
+    def take(self, src: NodeId, row: TokenRow, at_ns: Ns) -> Deliver | None:
+        """Fold in one token. Older epochs are counted and dropped; a gap raises InvariantError."""
+        request, epoch, index, token, scores = row
+        tracked = self.requests.get(request)
+        if tracked is None or tracked.is_over or tracked.owner != src or epoch < tracked.epoch:
+            self.stale_dropped += 1
+            return None
+        if epoch > tracked.epoch or index != len(tracked.emitted):
+            raise InvariantError(
+                f"request {request}: {src} sent token {index} of epoch {epoch}, the stream is at token "
+                f"{len(tracked.emitted)} of epoch {tracked.epoch}; story: {'; '.join(tracked.story)}"
+            )
+        if tracked.state is not RequestState.STREAMING:
+            tracked.change(Change.TOKENS, at_ns, f"{src} token {index}")
+        tracked.emitted.append(token)
+        tracked.last_token_ns = at_ns
+        return Deliver(request, index, (token,), () if scores is None else (scores,))
+
+    @staticmethod
+    def require_complete(tracked: Tracked, message: Finished) -> None:
+        """Raise InvariantError unless every token before this Finished was streamed."""
+        if message.output_tokens != len(tracked.emitted):
+            raise InvariantError(
+                f"request {message.request}: finished with {message.output_tokens} tokens, {len(tracked.emitted)} were "
+                f"streamed; story: {'; '.join(tracked.story)}"
+            )
+
+    def end(self, tracked: Tracked, reason: FinishReason, error: ErrorOut | None, output_tokens: int) -> End:
+        """Say End, once. The caller has moved the life cycle."""
+        if tracked.is_over:
+            raise InvariantError(f"request {tracked.request.id} ended twice; story: {'; '.join(tracked.story)}")
+        tracked.is_over = True
+        tracked.output_tokens = output_tokens
+        tracked.outcome = "ok" if error is None and reason is not FinishReason.CANCELLED else str(reason)
+        if error is not None and error.code is not None:
+            tracked.outcome = error.code
+        cached = 0 if tracked.marks is None else tracked.marks.cached_tokens
+        return End(tracked.request.id, reason, error, output_tokens, cached)
+
+    def close(self, tracked: Tracked) -> EvidenceRecord | None:
+        """Settle and forget the request once End, the stream's last byte and the replica's Finished have all come."""
+        closed = tracked.closed
+        if not tracked.is_over or not tracked.is_worker_done or closed is None:
+            return None
+        request, lease, marks = tracked.request, LeaseId(tracked.request.id), tracked.marks
+        prompt = len(request.prompt) if isinstance(request, LlmRequest) and tracked.dispatched_ns is not None else 0
+        self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
+        device_ns = 0 if marks is None else marks.device_ns
+        self._meter(request, "gpu_seconds", "us").settle(lease, device_ns // 1000)
+        self.ledger.release_all(lease)
+        del self.requests[request.id]
+        arrival = tracked.arrival
+        return evidence_record(
+            FrontMarks(
+                request=request.id,
+                tenant=request.tenant,
+                received_ns=arrival.received_ns,
+                body_ns=arrival.body_ns,
+                arrived_ns=arrival.at_ns,
+                dispatched_ns=tracked.dispatched_ns,
+                first_token_ns=closed.first_token_ns,
+                last_token_ns=tracked.last_token_ns,
+                ended_ns=closed.at_ns,
+                output_tokens=tracked.output_tokens,
+                input_bytes=closed.input_bytes,
+                outcome=tracked.outcome,
+                decisions=tuple(tracked.decisions),
+            ),
+            marks,
+        )
+
+    def check(self) -> None:
+        """Raise InvariantError unless owners, states and accounts agree."""
+        self.ledger.check()
+        for tracked in self.requests.values():
+            is_owned = tracked.state in OPEN_STATES
+            if is_owned and (tracked.owner is None or tracked.is_worker_done):
+                raise InvariantError(f"request {tracked.request.id} is {tracked.state} without owner")
+            if tracked.state is RequestState.QUEUED and tracked.owner is not None:
+                raise InvariantError(f"request {tracked.request.id} waits but {tracked.owner} owns it")
+        if self._in_flight.reserved + self._in_flight.used > len(self.requests):
+            raise InvariantError(f"{self._in_flight.reserved} in flight, {len(self.requests)} open")

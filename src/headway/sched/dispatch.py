@@ -1,0 +1,140 @@
+"""From arrival to replica: forecast, admission, the global queue with late binding, and the hand-over to a replica."""
+
+import msgspec
+
+from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Candidate, Decision
+from headway.core.effects import Effect, Record, Send, WakeAt
+from headway.core.errors import InvariantError
+from headway.core.ids import NodeId, RequestId, TimerId, TransferId
+from headway.core.lifecycle import Change, RequestState
+from headway.core.messages import Cancel, Reserve, Submit
+from headway.core.request import LlmRequest
+from headway.core.units import Ns, ns_from_s
+from headway.sched.admission.protocol import AdmissionPolicy, Load, Verdict
+from headway.sched.admission.queue import GlobalQueue, Line, line_of
+from headway.sched.book import Tracked
+from headway.sched.router.machine import Router
+
+
+class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long and how often a front tries before it answers with an error."""
+
+    attempts_max: int = 3  # replicas lost under one request
+    replica_wait_s: float = 30.0  # in the queue while no replica serves the model
+    reserve_s: float = 2.0  # P/D: for room at the decode replica
+
+
+class Dispatcher:
+    """Admission and router over one global queue. Appends what must be done to `out`."""
+
+    def __init__(self, router: Router, admission: AdmissionPolicy, patience: Patience, out: list[Effect]) -> None:
+        self.router, self.queue = router, GlobalQueue()
+        self._waiting: dict[RequestId, Tracked] = {}
+        self._admission, self._out = admission, out
+        self._replica_wait_ns = ns_from_s(patience.replica_wait_s)
+        self._reserve_ns = ns_from_s(patience.reserve_s)
+
+    def consider(self, tracked: Tracked, at_ns: Ns) -> Verdict:
+        """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both."""
+        request = tracked.request
+        candidates = self.router.forecast(request, at_ns)
+        verdict = self._admission.decide(request, candidates, self._load(tracked, candidates), at_ns)
+        if verdict.kind != "admit":
+            self._decide(tracked, Decision("pool", at_ns, "admit", verdict.kind, verdict.reason), candidates)
+        return verdict
+
+    def _load(self, tracked: Tracked, candidates: list[Candidate]) -> Load:
+        queued = self.queue.length(line_of(tracked.request))
+        if not candidates:
+            return Load(queued, False, 0.0, 0.0)
+        best = candidates[0]
+        decode_s = self.router.decode_seconds(best, tracked.request)
+        return Load(queued, self.router.has_room(best), decode_s, queued * best.seconds / len(candidates))
+
+    def _decide(self, tracked: Tracked, decision: Decision, candidates: list[Candidate]) -> None:
+        shown = tuple(Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX])
+        decision = msgspec.structs.replace(decision, alternatives=shown, request=tracked.request.id)
+        tracked.decisions.append(decision)
+        self._out.append(Record(decision))
+
+    def enqueue(self, tracked: Tracked, at_ns: Ns) -> None:
+        """Wait in the global queue; a timer asks later whether any replica serves the model at all."""
+        request = tracked.request
+        self.queue.push(request)
+        self._waiting[request.id] = tracked
+        if not self.router.forecast(request, at_ns):
+            self._out.append(WakeAt(at_ns + self._replica_wait_ns, TimerId(f"replica:{request.id}")))
+
+    def leave(self, request: RequestId) -> None:
+        """Take a request out of the queue, if it waits."""
+        if self.queue.remove(request):
+            del self._waiting[request]
+
+    def is_stranded(self, tracked: Tracked, at_ns: Ns) -> bool:
+        """True while the request waits and no replica serves its model."""
+        return tracked.request.id in self.queue and not self.router.forecast(tracked.request, at_ns)
+
+    def pump_all(self, at_ns: Ns) -> None:
+        """Dispatch whoever can go, in every line."""
+        for line in self.queue.lines():
+            self.pump(line, at_ns)
+
+    def pump(self, line: Line, at_ns: Ns) -> None:
+        """Dispatch from one line, in order, while its head finds room."""
+        while (head := self.queue.head(line)) is not None:
+            tracked = self._waiting[head]
+            candidates = self.router.forecast(tracked.request, at_ns)
+            chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
+            if chosen is None:
+                return
+            self.leave(head)
+            self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.reason), candidates)
+            if chosen.decode is not None and chosen.decode != chosen.replica and not tracked.emitted:
+                self._reserve(tracked, NodeId(chosen.replica), NodeId(chosen.decode), at_ns)
+            else:
+                self.submit(tracked, NodeId(chosen.replica), at_ns)
+
+    def submit(self, tracked: Tracked, replica: NodeId, at_ns: Ns) -> None:
+        """Hand the request over; the replica owns it from here, as the epoch it was reserved under or a new one."""
+        if tracked.state is not RequestState.RESERVING:
+            tracked.epoch += 1
+        tracked.change(Change.DISPATCH, at_ns, f"{replica} epoch {tracked.epoch}")
+        tracked.owner, tracked.is_worker_done = replica, False
+        if tracked.dispatched_ns is None:
+            tracked.dispatched_ns = at_ns
+        number = self.router.commit(tracked.request, replica, at_ns)
+        message = Submit(
+            tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number
+        )
+        self._out.append(Send(replica, message))
+
+    def _reserve(self, tracked: Tracked, prefill: NodeId, decode: NodeId, at_ns: Ns) -> None:
+        request = tracked.request
+        assert isinstance(request, LlmRequest)  # the router splits nothing else
+        tracked.epoch += 1
+        tracked.change(Change.RESERVE, at_ns, f"{decode} for {prefill}")
+        tracked.prefill, tracked.decode = prefill, decode
+        tracked.transfer = TransferId(f"xfer-{request.id}-{tracked.epoch}")
+        self._out.append(Send(decode, Reserve(request, tracked.epoch, tracked.transfer, prefill)))
+        self._out.append(WakeAt(at_ns + self._reserve_ns, TimerId(f"reserve:{tracked.epoch}:{request.id}")))
+
+    def stay(self, tracked: Tracked, at_ns: Ns) -> None:
+        """P/D: no room at the decode replica in time; the prefill replica keeps the request."""
+        assert tracked.prefill is not None  # it is RESERVING
+        self.unreserve(tracked)
+        self._decide(tracked, Decision("pd", at_ns, "handoff", "stay", "no room at the decode replica"), [])
+        self.submit(tracked, tracked.prefill, at_ns)
+
+    def unreserve(self, tracked: Tracked) -> None:
+        """Give up the room held at the decode replica."""
+        if tracked.decode is not None:
+            self._out.append(Send(tracked.decode, Cancel(tracked.request.id, tracked.epoch)))
+        tracked.decode = tracked.transfer = None
+
+    def check(self) -> None:
+        """Raise InvariantError unless the queue and the waiting requests agree."""
+        if len(self.queue) != len(self._waiting):
+            raise InvariantError(f"{len(self.queue)} in the queue, {len(self._waiting)} remembered")
+        for request, tracked in self._waiting.items():
+            if tracked.state is not RequestState.QUEUED:
+                raise InvariantError(f"request {request} waits in the queue while {tracked.state}")

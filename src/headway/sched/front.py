@@ -1,0 +1,239 @@
+"""What a front does with clients, timers and the answers of replicas; every way a request can end."""
+
+from typing import Final
+
+import msgspec
+
+from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
+from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextStopped
+from headway.core.ids import NodeId, RequestId, TimerId
+from headway.core.lifecycle import Change, RequestState
+from headway.core.messages import Cancel, Finished, Holding, Refused, Reserved, Tokens
+from headway.core.request import FinishReason, LlmRequest
+from headway.core.units import Ns
+from headway.sched.admission.queue import line_of
+from headway.sched.book import OPEN_STATES, Book, Tracked
+from headway.sched.dispatch import Dispatcher
+from headway.sched.ownership import Ownership
+
+CLOSE_GRACE_NS: Final = 1_000_000_000  # a gone client's edge may never say StreamClosed
+RETRIED: Final = frozenset({"full", "draining"})  # a refusal that another replica, or time, can cure
+
+
+class Front:
+    """Appends what must be done to `out`, which the node hands to its driver."""
+
+    def __init__(self, book: Book, dispatch: Dispatcher, attempts_max: int, out: list[Effect]) -> None:
+        self.book, self.dispatch = book, dispatch
+        self.ownership = Ownership(book, dispatch.router, out)
+        self._attempts_max, self._out = attempts_max, out
+
+    # From the edge
+
+    def arrived(self, event: RequestArrived) -> None:
+        """Refuse, or queue and dispatch as far as there is room."""
+        at_ns, request = event.at_ns, event.request
+        tracked, error = self.book.open(event)
+        if error is None:
+            verdict = self.dispatch.consider(tracked, at_ns)
+            error = verdict.error
+        if error is not None:
+            tracked.change(Change.REFUSE, at_ns, error.code or "refused")
+            self._end(tracked, FinishReason.REJECTED, error, 0)
+            return
+        tracked.change(Change.ADMIT, at_ns, verdict.reason)
+        if request.slo.e2e_deadline_ns is not None:
+            self._out.append(WakeAt(request.slo.e2e_deadline_ns, TimerId(f"deadline:{request.id}")))
+        self.dispatch.enqueue(tracked, at_ns)
+        self.dispatch.pump(line_of(request), at_ns)
+
+    def client_gone(self, event: ClientGone) -> None:
+        """Stop the request; its stream counts as closed soon after."""
+        tracked = self.book.requests.get(event.request)
+        if tracked is None:
+            return
+        self._out.append(WakeAt(event.at_ns + CLOSE_GRACE_NS, TimerId(f"close:{event.request}")))
+        if not tracked.is_over:
+            self._stop(tracked, FinishReason.CANCELLED, Change.CANCEL, event.at_ns)
+            self._end(tracked, FinishReason.CANCELLED, None, len(tracked.emitted))
+
+    def text_stopped(self, event: TextStopped) -> None:
+        """The text is complete inside token `index`: end as STOP and free the replica."""
+        tracked = self.book.requests.get(event.request)
+        if tracked is None or tracked.is_over:
+            return
+        change = Change.FINISH if tracked.state in OPEN_STATES else Change.CANCEL
+        self._stop(tracked, FinishReason.STOP, change, event.at_ns)
+        self._end(tracked, FinishReason.STOP, None, event.index + 1)
+
+    def stream_closed(self, event: StreamClosed) -> None:
+        """The answer has left; the evidence may now be complete."""
+        tracked = self.book.requests.get(event.request)
+        if tracked is not None and tracked.closed is None:
+            tracked.closed = event
+            self._close(tracked)
+
+    # From timers
+
+    def timer(self, timer: TimerId, at_ns: Ns) -> None:
+        """A wait came to its end. Timers of requests that moved on are ignored."""
+        kind, _, rest = timer.partition(":")
+        if kind == "close":
+            self.stream_closed(StreamClosed(at_ns, timer, RequestId(rest), None, 0))
+        elif kind == "deadline":
+            self._deadline(RequestId(rest), at_ns)
+        elif kind == "replica":
+            self._stranded(RequestId(rest), at_ns)
+        elif kind == "reserve":
+            epoch, _, request = rest.partition(":")
+            tracked = self.book.requests.get(RequestId(request))
+            if tracked is not None and tracked.state is RequestState.RESERVING and tracked.epoch == int(epoch):
+                self.dispatch.stay(tracked, at_ns)
+
+    def _deadline(self, request: RequestId, at_ns: Ns) -> None:
+        tracked = self.book.requests.get(request)
+        if tracked is None or tracked.is_over:
+            return
+        place = "in the queue" if request in self.dispatch.queue else f"after {len(tracked.emitted)} tokens"
+        self._stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
+        error = ErrorOut(408, "deadline_passed", f"request {request}: its end-to-end deadline passed {place}")
+        self._end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
+
+    def _stranded(self, request: RequestId, at_ns: Ns) -> None:
+        tracked = self.book.requests.get(request)
+        if tracked is None or not self.dispatch.is_stranded(tracked, at_ns):
+            return
+        message = f"request {request}: no replica serves {tracked.request.model}"
+        error = ErrorOut(502, "engine_lost", message) if tracked.emitted else ErrorOut(503, "no_replica", message, 1000)
+        self._stop(tracked, FinishReason.LOST, Change.FAIL, at_ns)
+        self._end(tracked, FinishReason.LOST, error, len(tracked.emitted))
+
+    # From replicas
+
+    def tokens(self, src: NodeId, message: Tokens, at_ns: Ns) -> None:
+        """Deliver one step's tokens, and settle the take-overs that waited for them."""
+        scores = message.scores or (None,) * len(message.requests)
+        for row in zip(message.requests, message.epochs, message.indices, message.tokens, scores, strict=True):
+            deliver = self.book.take(src, row, at_ns)
+            if deliver is None:
+                continue
+            self._out.append(deliver)
+            tracked = self.book.requests[deliver.request]
+            if tracked.take_over is not None:
+                self.ownership.settle(tracked, at_ns)
+
+    def reserved(self, src: NodeId, message: Reserved, at_ns: Ns) -> None:
+        """P/D: room is held; the prefill replica may begin."""
+        tracked = self.book.requests.get(message.request)
+        if tracked is None or tracked.transfer != message.transfer or tracked.state is not RequestState.RESERVING:
+            self._out.append(Send(src, Cancel(message.request, message.epoch)))
+            return
+        assert tracked.prefill is not None
+        self.dispatch.submit(tracked, tracked.prefill, at_ns)
+
+    def refused(self, src: NodeId, message: Refused, at_ns: Ns) -> None:
+        """Unservable ends the request; anything else sends it to the queue again."""
+        tracked = self.book.requests.get(message.request)
+        if tracked is None or message.epoch != tracked.epoch:
+            return
+        if tracked.state is RequestState.RESERVING and src == tracked.decode:
+            self.dispatch.stay(tracked, at_ns)
+            return
+        if src != tracked.owner:
+            return
+        self._disown(tracked, src)
+        if tracked.is_over:
+            self._close(tracked)
+        elif message.code in RETRIED:
+            self.dispatch.router.refused(src)
+            tracked.change(Change.REQUEUE, at_ns, f"{src} is {message.code}")
+            self.dispatch.enqueue(tracked, at_ns)
+        else:
+            tracked.change(Change.FAIL, at_ns, message.message)
+            error = ErrorOut(400, message.code, message.message)
+            self._end(tracked, FinishReason.REJECTED, error, len(tracked.emitted))
+
+    def finished(self, src: NodeId, message: Finished, at_ns: Ns) -> None:
+        """The replica is done with the request: end it, or try elsewhere when the replica gave up."""
+        tracked = self.book.requests.get(message.request)
+        if tracked is None or tracked.owner != src or message.epoch != tracked.epoch:
+            return
+        self._disown(tracked, src)
+        tracked.marks = message.marks
+        if tracked.is_over:
+            self._close(tracked)
+        elif message.reason is FinishReason.LOST:
+            self._retry(tracked, message.error or f"{src} gave up", at_ns)
+        else:
+            self.book.require_complete(tracked, message)
+            tracked.change(Change.FINISH, at_ns, f"{src}: {message.reason}")
+            self._end(tracked, message.reason, None, message.output_tokens)
+
+    def holding(self, src: NodeId, message: Holding) -> None:
+        """Tell a replica to drop what this front does not own there (it restarted, or the link was gone)."""
+        for held in message.held:
+            tracked = self.book.requests.get(held.request)
+            if tracked is None or tracked.owner != src or tracked.epoch > held.epoch:
+                self._out.append(Send(src, Cancel(held.request, held.epoch)))
+
+    # Loss
+
+    def lost(self, node: NodeId, at_ns: Ns) -> None:
+        """The replica is gone: what it owned goes on elsewhere from the last token that was streamed."""
+        for tracked in list(self.book.requests.values()):
+            self.ownership.forget(tracked, node)
+            if tracked.state is RequestState.RESERVING and node in (tracked.prefill, tracked.decode):
+                self.dispatch.unreserve(tracked)
+                tracked.change(Change.REQUEUE, at_ns, f"{node} was lost")
+                self.dispatch.enqueue(tracked, at_ns)
+            elif tracked.owner == node:
+                self._disown(tracked, node)
+                if tracked.is_over:
+                    self._close(tracked)
+                else:
+                    self._retry(tracked, f"{node} was lost", at_ns)
+
+    def _retry(self, tracked: Tracked, why: str, at_ns: Ns) -> None:
+        request = tracked.request
+        tracked.attempts += 1
+        tracked.decode = tracked.transfer = None
+        if isinstance(request, LlmRequest):
+            tracked.request = msgspec.structs.replace(request, attempts=tracked.attempts)
+            if len(tracked.emitted) >= request.sampling.max_tokens:  # all was streamed, only Finished was lost
+                tracked.change(Change.FINISH, at_ns, why)
+                self._end(tracked, FinishReason.LENGTH, None, len(tracked.emitted))
+                return
+        if tracked.attempts > self._attempts_max:
+            tracked.change(Change.FAIL, at_ns, why)
+            message = f"request {request.id}: {why}; {tracked.attempts} attempts failed"
+            self._end(tracked, FinishReason.LOST, ErrorOut(502, "engine_lost", message), len(tracked.emitted))
+            return
+        self.ownership.refuse(tracked)
+        tracked.change(Change.REQUEUE, at_ns, why)
+        self.dispatch.enqueue(tracked, at_ns)
+
+    # Ends
+
+    def _disown(self, tracked: Tracked, node: NodeId) -> None:
+        self.dispatch.router.end(tracked.request.id, node)
+        tracked.owner, tracked.is_worker_done = None, True
+
+    def _stop(self, tracked: Tracked, reason: FinishReason, change: Change, at_ns: Ns) -> None:
+        """Leave the queue, or tell whoever holds the request to drop it."""
+        request = tracked.request.id
+        self.dispatch.leave(request)
+        if tracked.state is RequestState.RESERVING:
+            self.dispatch.unreserve(tracked)
+        if tracked.owner is not None:
+            self._out.append(Send(tracked.owner, Cancel(request, tracked.epoch, reason)))
+        tracked.change(change, at_ns, str(reason))
+
+    def _end(self, tracked: Tracked, reason: FinishReason, error: ErrorOut | None, output_tokens: int) -> None:
+        self.ownership.refuse(tracked)
+        self._out.append(self.book.end(tracked, reason, error, output_tokens))
+        self._close(tracked)
+
+    def _close(self, tracked: Tracked) -> None:
+        record = self.book.close(tracked)
+        if record is not None:
+            self._out.append(Record(record))

@@ -1,0 +1,101 @@
+"""What a WorkerNode asks of the L2 machine of an LLM replica (`sched/llm/machine.py`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from headway.core.decisions import Decision
+from headway.core.events import StepDone
+from headway.core.ledger import AccountView
+from headway.core.plans import StepPlan
+from headway.core.request import FinishReason, LlmRequest
+from headway.core.units import Ns
+
+
+class Ended(Protocol):
+    """A sequence that is over."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def reason(self) -> FinishReason: ...
+
+
+class LlmNumbers(Protocol):
+    """What reports are made of."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting_prefill_tokens(self) -> int: ...
+
+    @property
+    def running_kv_tokens(self) -> int: ...
+
+    @property
+    def kv_blocks_free(self) -> int: ...
+
+    def counters(self) -> Mapping[str, int]: ...
+
+    def accounts(self) -> Sequence[AccountView]: ...
+
+
+class LlmSequences(Protocol):
+    """Blocks and sequences, as hand-off and migration use them."""
+
+    def reserve_blocks(self, count: int, /) -> tuple[int, ...] | None: ...
+
+    def pin_blocks(self, blocks: Sequence[int], /) -> None: ...
+
+    def free_blocks(self, blocks: Sequence[int], /) -> None: ...
+
+    def adopt(
+        self,
+        request: LlmRequest,
+        outputs: tuple[int, ...],
+        blocks: Sequence[int],
+        computed: int,
+        at_ns: Ns,
+    ) -> int: ...
+
+    def table(self, seq: int, /) -> tuple[int, ...]: ...
+
+    def computed(self, seq: int, /) -> int: ...
+
+    def freeze(self, seq: int, /) -> int | None: ...
+
+    def thaw(self, seq: int, /) -> None: ...
+
+    def release(self, seq: int, /) -> None: ...
+
+    def hold_after_prefill(self, seq: int, /) -> None: ...
+
+
+class LlmScheduler(LlmNumbers, LlmSequences, Protocol):
+    """The whole machine."""
+
+    @property
+    def runnable(self) -> bool: ...
+
+    @property
+    def live(self) -> int: ...
+
+    def add(self, request: LlmRequest, emitted: tuple[int, ...], at_ns: Ns) -> int: ...
+
+    def stop(self, seq: int, reason: FinishReason, at_ns: Ns) -> Ended | None: ...
+
+    def plan(self, at_ns: Ns) -> StepPlan | None: ...
+
+    def step_done(self, done: StepDone) -> Sequence[Ended]: ...
+
+    def fail(self, step: int, at_ns: Ns) -> Sequence[Ended]: ...
+
+    def take_decisions(self) -> Sequence[Decision]: ...
+
+    def reset_prefix_cache(self) -> object: ...
+
+    def check_invariants(self) -> None: ...

@@ -1,0 +1,254 @@
+"""Which machine sees which event: the composition of FrontNode, ControlNode and WorkerNodes.
+
+No load condition stands here; each node can be built and driven alone.
+"""
+
+import msgspec
+
+from headway.core.effects import Effect, Record, Send, WakeAt
+from headway.core.errors import ConfigError
+from headway.core.events import (
+    ClientGone,
+    Event,
+    MessageArrived,
+    PeerJoined,
+    PeerLost,
+    RequestArrived,
+    StepDone,
+    StepFailed,
+    StreamClosed,
+    TextStopped,
+    TimerFired,
+)
+from headway.core.ids import NodeId, TimerId
+from headway.core.ledger import Ledger
+from headway.core.messages import (
+    Cancel,
+    Drain,
+    Finished,
+    Holding,
+    Refused,
+    Report,
+    Reserved,
+    ResetPrefixCache,
+    Submit,
+    TakeOver,
+    Tokens,
+    WhatDoYouHold,
+)
+from headway.core.ports import ModelLimits
+from headway.core.units import Ns, ns_from_ms, ns_from_s
+from headway.sched.book import Book
+from headway.sched.book import Limits as FrontLimits
+from headway.sched.dispatch import Dispatcher, Patience
+from headway.sched.executor.buckets import Buckets
+from headway.sched.front import Front
+from headway.sched.llm_port import LlmScheduler
+from headway.sched.policies import admission_policy, pace_policy, routing_policy
+from headway.sched.registry import PolicyChoice
+from headway.sched.reporter import REPORT_TIMER, Identity, Reporter
+from headway.sched.router.machine import PdPools, Room, Router
+from headway.sched.worker import Limits as WorkerLimits
+from headway.sched.worker import LlmWorker
+
+
+class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything a FrontNode can be told."""
+
+    router: PolicyChoice = PolicyChoice("least_tokens")
+    admission: PolicyChoice = PolicyChoice("bounded")
+    in_flight_max: int = 2048
+    stream_bytes_max: int = 1 << 30
+    stream_bytes_per_token: int = 64
+    room: Room = Room()
+    patience: Patience = Patience()
+    pools: PdPools = PdPools()
+
+
+class FrontNode:
+    """One per gateway process: admission, router, global queue, owners and token cursors."""
+
+    def __init__(self, node: NodeId, config: FrontConfig) -> None:
+        self._id = node
+        self._out: list[Effect] = []
+        limits = FrontLimits(config.in_flight_max, config.stream_bytes_max, config.stream_bytes_per_token)
+        self.book = Book(node, limits)
+        self.router = Router(routing_policy(config.router), config.pools, config.room)
+        self.dispatch = Dispatcher(self.router, admission_policy(config.admission), config.patience, self._out)
+        self.front = Front(self.book, self.dispatch, config.patience.attempts_max, self._out)
+        self._questions = 0
+
+    @property
+    def id(self) -> NodeId:
+        """Its node id."""
+        return self._id
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its accounts."""
+        return self.book.ledger
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Fold in one event and return what must be done."""
+        front, at_ns = self.front, event.at_ns
+        match event:
+            case RequestArrived():
+                front.arrived(event)
+            case ClientGone():
+                front.client_gone(event)
+            case TextStopped():
+                front.text_stopped(event)
+            case StreamClosed():
+                front.stream_closed(event)
+            case TimerFired():
+                front.timer(event.timer, at_ns)
+            case MessageArrived():
+                self._message(event)
+            case PeerJoined():
+                self._joined(event)
+            case PeerLost():
+                if self.router.lose(event.node, event.incarnation):
+                    front.lost(event.node, at_ns)
+                    self.dispatch.pump_all(at_ns)
+            case _:
+                pass  # events of other roles
+        effects = list(self._out)
+        self._out.clear()
+        return effects
+
+    def _message(self, event: MessageArrived) -> None:
+        front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
+        match message:
+            case Tokens():
+                front.tokens(src, message, at_ns)
+                return  # the steady state: nothing else can change
+            case Finished():
+                front.finished(src, message, at_ns)
+            case Report():
+                self.router.hear(message.report, at_ns)
+                self._out.extend(Record(decision) for decision in message.decisions)
+            case Refused():
+                front.refused(src, message, at_ns)
+            case Reserved():
+                front.reserved(src, message, at_ns)
+            case TakeOver():
+                front.ownership.asked(src, message, at_ns)
+            case Holding():
+                front.holding(src, message)
+            case _:
+                return  # Accepted, Progress: nothing depends on them
+        self.dispatch.pump_all(at_ns)
+
+    def _joined(self, event: PeerJoined) -> None:
+        known = self.router.replicas.get(event.node)
+        if known is not None and known.incarnation < event.incarnation:  # its loss was never told
+            self.router.lose(event.node, known.incarnation)
+            self.front.lost(event.node, event.at_ns)
+            self.dispatch.pump_all(event.at_ns)
+        if self.router.join(event.node, event.incarnation, event.at_ns):
+            self._questions += 1
+            self._out.append(Send(event.node, WhatDoYouHold(self._questions)))
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError unless accounts, owners and the queue agree."""
+        self.book.check()
+        self.router.check()
+        self.dispatch.check()
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything an LLM WorkerNode can be told beside its machine's parameters."""
+
+    credits: int = 2  # steps in flight: 1 synchronous, 2 asynchronous
+    pace: PolicyChoice = PolicyChoice("on_launch")
+    buckets: Buckets = Buckets()
+    report_interval_ms: float = 20.0
+    orphan_grace_s: float = 10.0
+    failures_max: int = 3
+
+    def __post_init__(self) -> None:
+        if self.credits < 1:
+            raise ConfigError(f"credits = {self.credits} is below 1: no step could ever run")
+        if self.credits == 1 and self.pace.type == "just_in_time":
+            raise ConfigError("pace.type = 'just_in_time' needs credits >= 2: with one step in flight nothing overlaps")
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Who a worker is, and who hears its reports."""
+
+    node: NodeId
+    incarnation: int = 1
+    listeners: tuple[NodeId, ...] = ()
+
+
+class WorkerNode:
+    """One LLM replica: its machine, step credits and reports."""
+
+    def __init__(self, member: Membership, machine: LlmScheduler, limits: ModelLimits, config: WorkerConfig) -> None:
+        self._id = member.node
+        self._grace_ns = ns_from_s(config.orphan_grace_s)
+        identity = Identity(member.node, member.incarnation, "llm", limits.model)
+        reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
+        own = WorkerLimits(limits.eos_token_ids, limits.kv_blocks, config.credits, config.failures_max)
+        self.worker = LlmWorker(machine, own, pace_policy(config.pace), config.buckets, reporter)
+        self._lost: dict[NodeId, None] = {}
+
+    @property
+    def id(self) -> NodeId:
+        """Its node id: the replica's."""
+        return self._id
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Fold in one event and return what must be done."""
+        worker, at_ns = self.worker, event.at_ns
+        match event:
+            case StepDone():
+                worker.step_done(event)
+            case MessageArrived():
+                self._message(event)
+            case StepFailed():
+                worker.step_failed(event)
+            case TimerFired():
+                self._timer(event.timer, at_ns)
+            case PeerJoined():
+                self._lost.pop(event.node, None)
+                worker.reporter.greet()
+            case PeerLost():
+                self._lost[event.node] = None
+                worker.out.append(WakeAt(at_ns + self._grace_ns, TimerId(f"orphans:{event.node}")))
+            case _:
+                pass  # events of other roles
+        worker.pump(at_ns)
+        worker.report(at_ns)
+        effects = list(worker.out)
+        worker.out.clear()
+        return effects
+
+    def _message(self, event: MessageArrived) -> None:
+        worker, src, message, at_ns = self.worker, event.src, event.message, event.at_ns
+        match message:
+            case Submit():
+                worker.submit(src, message, at_ns)
+            case Cancel():
+                worker.cancel(message, at_ns)
+            case WhatDoYouHold():
+                worker.holding(src, message)
+            case ResetPrefixCache():
+                worker.machine.reset_prefix_cache()
+            case Drain():
+                worker.is_draining = True
+            case _:
+                pass
+
+    def _timer(self, timer: TimerId, at_ns: Ns) -> None:
+        if timer == REPORT_TIMER:
+            self.worker.reporter.woke()
+        elif timer.startswith("orphans:"):
+            front = NodeId(timer.partition(":")[2])
+            if front in self._lost:
+                self.worker.orphaned(front, at_ns)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError unless stays and machine agree."""
+        self.worker.check()
+        self.worker.machine.check_invariants()

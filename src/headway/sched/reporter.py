@@ -1,0 +1,96 @@
+"""When a replica reports, and what: on change, at most once per interval, numbered (ARCHITECTURE, Nodes)."""
+
+from typing import Final
+
+import msgspec
+
+from headway.core.decisions import Decision
+from headway.core.effects import Effect, Send, WakeAt
+from headway.core.ids import NodeId, TimerId
+from headway.core.messages import Report
+from headway.core.reports import ReplicaReport
+from headway.core.units import NS_PER_S, Ns
+
+REPORT_TIMER: Final = TimerId("report")
+SMOOTHING: Final = 0.9  # weight of the past in the learned rates, per step
+
+
+class Rates:
+    """What a replica learns about itself: step time, and prompt tokens per second while its queue is served."""
+
+    def __init__(self) -> None:
+        self.step_ns: Ns = 0
+        self.plan_ns: Ns = 0
+        self._tokens = 0.0
+        self._busy_ns = 0.0
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """0 until the first prefill."""
+        return self._tokens / self._busy_ns * NS_PER_S if self._busy_ns > 0 else 0.0
+
+    def step(self, step_ns: Ns, plan_ns: Ns) -> None:
+        """Smooth the times of one step."""
+        keep = SMOOTHING if self.step_ns else 0.0
+        self.step_ns = round(keep * self.step_ns + (1 - keep) * step_ns)
+        self.plan_ns = round(keep * self.plan_ns + (1 - keep) * plan_ns)
+
+    def served(self, tokens: int, took_ns: Ns) -> None:
+        """`tokens` of prompts left the queue in `took_ns`; call it for steps with prefill or with a queue."""
+        self._tokens = SMOOTHING * self._tokens + tokens
+        self._busy_ns = SMOOTHING * self._busy_ns + took_ns
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who reports."""
+
+    replica: NodeId
+    incarnation: int
+    role: str
+    model: str
+
+
+class Reporter:
+    """Keeps the number and the pace of reports. Each listener is told how many of its own Submits are folded in."""
+
+    def __init__(self, identity: Identity, listeners: tuple[NodeId, ...], interval_ns: Ns) -> None:
+        self.identity = identity
+        self.submits_seen: dict[NodeId, int] = dict.fromkeys(listeners, 0)
+        self.decisions: list[Decision] = []
+        self._interval_ns = interval_ns
+        self._number = 0
+        self._last_ns: Ns | None = None
+        self._is_timer_set = False
+        self._key: tuple[int, ...] = ()
+
+    def is_due(self, key: tuple[int, ...], at_ns: Ns, out: list[Effect]) -> bool:
+        """True when something changed and the interval is over; else a timer asks again."""
+        if key == self._key and not self.decisions:
+            return False
+        if self._last_ns is None or at_ns - self._last_ns >= self._interval_ns:
+            self._key = key
+            return True
+        if not self._is_timer_set:
+            self._is_timer_set = True
+            out.append(WakeAt(self._last_ns + self._interval_ns, REPORT_TIMER))
+        return False
+
+    def woke(self) -> None:
+        """The timer fired."""
+        self._is_timer_set = False
+
+    def greet(self) -> None:
+        """Somebody new listens: the next report is due whatever it says."""
+        self._key = ()
+
+    def next_number(self) -> int:
+        """Number the report that is about to be sent."""
+        self._number += 1
+        return self._number
+
+    def send(self, report: ReplicaReport, out: list[Effect]) -> None:
+        """Send it to every listener."""
+        self._last_ns = report.at_ns
+        decisions, self.decisions = tuple(self.decisions), []
+        for listener, seen in self.submits_seen.items():
+            out.append(Send(listener, Report(msgspec.structs.replace(report, submits_seen=seen), decisions)))

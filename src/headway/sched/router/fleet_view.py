@@ -1,0 +1,125 @@
+"""One replica as a front sees it: the last report, plus own dispatches the report had not seen, less what ended."""
+
+import msgspec
+
+from headway.core.ids import NodeId, RequestId
+from headway.core.reports import ReplicaReport
+from headway.core.request import LlmRequest, Request
+from headway.core.units import NS_PER_S, Ns
+
+
+class Sent(msgspec.Struct, gc=False):
+    """One unfinished dispatch of this front."""
+
+    number: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+def expected_output(request: Request) -> int:
+    """Output tokens to plan with: the prediction, else the limit where the client forces it, else one."""
+    if not isinstance(request, LlmRequest):
+        return 0
+    if request.output_tokens_predicted is not None:
+        return min(request.output_tokens_predicted, request.sampling.max_tokens)
+    return request.sampling.max_tokens if request.sampling.ignore_eos else 1
+
+
+class Replica:
+    """Belief about one replica. Sums are kept incrementally; a report only moves the line between seen and unseen."""
+
+    def __init__(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
+        self.id, self.incarnation = node, incarnation
+        self.report: ReplicaReport | None = None
+        self.heard_ns = at_ns
+        self.now_ns = at_ns  # set by the router before a policy looks
+        self.number = 0  # of the last dispatch
+        self.is_full = False  # refused since the last report
+        self.output_tokens_expected = 0
+        self._sent: dict[RequestId, Sent] = {}
+        self._unseen: dict[RequestId, int] = {}  # prompt tokens of dispatches the report has not seen
+        self._unseen_tokens = 0
+        self._ended = 0  # dispatches that ended since the report, and that it had counted
+
+    @property
+    def requests(self) -> int:
+        """Waiting and running."""
+        counted = 0 if self.report is None else self.report.waiting + self.report.running
+        return max(0, counted - self._ended) + len(self._unseen)
+
+    @property
+    def waiting(self) -> int:
+        """Not yet scheduled there."""
+        return (0 if self.report is None else self.report.waiting) + len(self._unseen)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens not yet computed: reported, less drained since by the learned rate, plus unseen."""
+        if self.report is None:
+            return self._unseen_tokens
+        drained = self.report.prefill_tokens_per_s * (self.now_ns - self.heard_ns) / NS_PER_S
+        return max(0, self.report.waiting_prefill_tokens - round(drained)) + self._unseen_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Live KV in tokens."""
+        return 0 if self.report is None else self.report.running_kv_tokens
+
+    @property
+    def is_draining(self) -> bool:
+        """Takes nothing new."""
+        return self.report is not None and self.report.draining
+
+    @property
+    def queue_ns(self) -> Ns | None:
+        """Time until its queue is computed; None while no rate is known."""
+        if self.report is None or self.report.prefill_tokens_per_s <= 0:
+            return None
+        return round(self.queued_tokens / self.report.prefill_tokens_per_s * NS_PER_S)
+
+    def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
+        """Fold in a report; one that is older than the last is dropped."""
+        if self.report is not None and report.number <= self.report.number:
+            return
+        self.report, self.heard_ns, self.now_ns = report, at_ns, at_ns
+        self.is_full = False
+        self._ended = 0
+        while self._unseen:
+            request = next(iter(self._unseen))
+            if self._sent[request].number > report.submits_seen:
+                break
+            self._unseen_tokens -= self._unseen.pop(request)
+
+    def dispatch(self, request: Request) -> int:
+        """Count a dispatch; return its number."""
+        self.number += 1
+        prompt = len(request.prompt) if isinstance(request, LlmRequest) else 0
+        sent = Sent(self.number, prompt, expected_output(request))
+        self._sent[request.id] = sent
+        self._unseen[request.id] = prompt
+        self._unseen_tokens += prompt
+        self.output_tokens_expected += sent.output_tokens
+        return self.number
+
+    def adopt(self, request: Request) -> None:
+        """The request moved here from another replica; reports already count it."""
+        sent = Sent(self.number, 0, expected_output(request))
+        self._sent[request.id] = sent
+        self.output_tokens_expected += sent.output_tokens
+
+    def end(self, request: RequestId) -> None:
+        """A dispatch is over or moved away."""
+        sent = self._sent.pop(request, None)
+        if sent is None:
+            return
+        self.output_tokens_expected -= sent.output_tokens
+        if request in self._unseen:
+            self._unseen_tokens -= self._unseen.pop(request)
+        else:
+            self._ended += 1
+
+    def check(self) -> bool:
+        """True when the incremental sums match their parts."""
+        return self._unseen_tokens == sum(self._unseen.values()) and self.output_tokens_expected == sum(
+            sent.output_tokens for sent in self._sent.values()
+        )

@@ -1,0 +1,140 @@
+"""Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
+
+import msgspec
+
+from headway.core.decisions import Candidate
+from headway.core.errors import InvariantError
+from headway.core.ids import NodeId, RequestId
+from headway.core.reports import ReplicaReport
+from headway.core.request import LlmRequest, Request
+from headway.core.units import Ns, ns_from_ms, s_from_ns
+from headway.sched.router.fleet_view import Replica, expected_output
+from headway.sched.router.protocol import Dispatched, RoutingPolicy
+
+
+class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Replicas that prefill for others, and those that take over. Empty: every replica does both."""
+
+    prefill: tuple[NodeId, ...] = ()
+    decode: tuple[NodeId, ...] = ()
+    prompt_tokens_min: int = 1  # shorter prompts stay in the decode pool
+
+
+class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much work a replica's own queue may hold (late binding)."""
+
+    engine_queue_ms: float = 50.0
+    cold_requests: int = 2  # waiting requests while no rate is known
+
+
+class Router:
+    """The fleet as this front sees it, and the routing policy."""
+
+    def __init__(self, policy: RoutingPolicy, pools: PdPools, room: Room) -> None:
+        self.replicas: dict[NodeId, Replica] = {}
+        self._policy, self._pools, self._room = policy, pools, room
+        self._queue_ns_max = ns_from_ms(room.engine_queue_ms)
+
+    def join(self, node: NodeId, incarnation: int, at_ns: Ns) -> bool:
+        """A replica is there; False when it is known already."""
+        known = self.replicas.get(node)
+        if known is not None and known.incarnation >= incarnation:
+            return False
+        self.replicas[node] = Replica(node, incarnation, at_ns)
+        return True
+
+    def lose(self, node: NodeId, incarnation: int) -> bool:
+        """A replica is gone; False when a newer incarnation has already replaced it."""
+        known = self.replicas.get(node)
+        if known is None or known.incarnation > incarnation:
+            return False
+        del self.replicas[node]
+        return True
+
+    def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
+        """Fold in a report of a replica that is there."""
+        replica = self.replicas.get(report.replica)
+        if replica is not None and replica.incarnation == report.incarnation:
+            replica.hear(report, at_ns)
+
+    def forecast(self, request: Request, at_ns: Ns) -> list[Candidate]:
+        """Return candidates, best first, with the seconds to the first token that each is forecast to need."""
+        pools = self._pools
+        is_split = isinstance(request, LlmRequest) and pools.prefill and len(request.prompt) >= pools.prompt_tokens_min
+        first = self._rank(request, pools.prefill if is_split else pools.decode, at_ns)
+        if not is_split:
+            return first
+        second = self._rank(request, pools.decode, at_ns)
+        if not second:
+            return first
+        return [msgspec.structs.replace(candidate, decode=second[0].replica) for candidate in first] or second
+
+    def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
+        usable: list[Replica] = []
+        for replica in self.replicas.values():
+            if self._serves(replica, request) and not replica.is_draining and (not pool or replica.id in pool):
+                replica.now_ns = at_ns
+                usable.append(replica)
+        ranked = self._policy.rank(request, usable, at_ns)
+        return [self._candidate(self.replicas[item.replica], request, item.score) for item in ranked]
+
+    @staticmethod
+    def _serves(replica: Replica, request: Request) -> bool:
+        report = replica.report
+        if report is None:  # it joined and has said nothing yet
+            return False
+        role = "llm" if isinstance(request, LlmRequest) else "diffusion"
+        return report.role == role and report.model == request.model
+
+    @staticmethod
+    def _candidate(replica: Replica, request: Request, score: float) -> Candidate:
+        queue_ns, report = replica.queue_ns, replica.report
+        if queue_ns is None or report is None or not isinstance(request, LlmRequest):
+            return Candidate(replica.id, 0.0, 0.0, reason=f"score {score:g}, no rate learned")
+        prefill_s = len(request.prompt) / report.prefill_tokens_per_s
+        age_s = s_from_ns(replica.now_ns - replica.heard_ns)
+        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=f"score {score:g}")
+
+    def decode_seconds(self, candidate: Candidate, request: Request) -> float:
+        """Seconds from the first to the last expected token there; 0 while no step time is known."""
+        report = self.replicas[NodeId(candidate.decode or candidate.replica)].report
+        return 0.0 if report is None else s_from_ns(report.step_ns) * max(0, expected_output(request) - 1)
+
+    def has_room(self, candidate: Candidate) -> bool:
+        """True when the replica's own queue may take one more; an empty queue always may."""
+        replica = self.replicas[NodeId(candidate.replica)]
+        if replica.is_full:
+            return False
+        if replica.waiting == 0:
+            return True
+        queue_ns = replica.queue_ns
+        if queue_ns is None:
+            return replica.waiting < self._room.cold_requests
+        return queue_ns <= self._queue_ns_max
+
+    def commit(self, request: Request, node: NodeId, at_ns: Ns) -> int:
+        """The request goes to `node`; return the number of this dispatch."""
+        self._policy.observe(Dispatched(at_ns, request.id, node))
+        return self.replicas[node].dispatch(request)
+
+    def move(self, request: Request, source: NodeId, destination: NodeId) -> None:
+        """The request changed its owner."""
+        self.end(request.id, source)
+        if destination in self.replicas:
+            self.replicas[destination].adopt(request)
+
+    def refused(self, node: NodeId) -> None:
+        """The replica is full until its next report."""
+        if node in self.replicas:
+            self.replicas[node].is_full = True
+
+    def end(self, request: RequestId, node: NodeId) -> None:
+        """A dispatch to `node` is over."""
+        if node in self.replicas:
+            self.replicas[node].end(request)
+
+    def check(self) -> None:
+        """Raise InvariantError unless the incremental sums match their parts."""
+        for replica in self.replicas.values():
+            if not replica.check():
+                raise InvariantError(f"replica {replica.id}: unseen or expected tokens do not match the dispatches")

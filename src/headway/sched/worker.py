@@ -1,0 +1,287 @@
+"""The request flow of an LLM replica: submits, steps in flight, tokens, ends and reports."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headway.core.effects import Effect, RunStep, Send, WakeAt
+from headway.core.errors import InvariantError, RequestError
+from headway.core.events import StepDone, StepFailed
+from headway.core.evidence import WorkerMarks
+from headway.core.ids import NodeId, RequestId, TimerId
+from headway.core.messages import (
+    Accepted,
+    Cancel,
+    Finished,
+    Held,
+    Holding,
+    Refused,
+    Submit,
+    Tokens,
+    TokenScores,
+    WhatDoYouHold,
+)
+from headway.core.plans import StepPlan
+from headway.core.reports import ReplicaReport
+from headway.core.request import FinishReason, LlmRequest
+from headway.core.units import Ns
+from headway.sched.executor.buckets import Buckets, shaped
+from headway.sched.executor.protocol import InFlight, PacePolicy
+from headway.sched.llm_port import LlmScheduler
+from headway.sched.reporter import Rates, Reporter
+from headway.sched.stays import Stay, Sums, fold_chunks, fold_rows
+from headway.sched.voided import Voided
+
+PLAN_TIMER: Final = TimerId("plan")
+
+
+class OpenStep(msgspec.Struct, frozen=True):
+    """A step that was handed to the executor and is not done."""
+
+    plan: StepPlan
+    planned_ns: Ns
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What the worker knows of its engine and of its own patience."""
+
+    eos_token_ids: tuple[int, ...]
+    kv_blocks: int
+    credits: int
+    failures_max: int  # failed steps in a row before it gives its requests back
+
+
+class LlmWorker:
+    """Appends what must be done to `out`, which the node hands to its driver."""
+
+    def __init__(
+        self, machine: LlmScheduler, limits: Limits, pace: PacePolicy, buckets: Buckets, reporter: Reporter
+    ) -> None:
+        self.out: list[Effect] = []
+        self.machine, self.reporter, self.rates = machine, reporter, Rates()
+        self.stays: dict[int, Stay] = {}
+        self.by_request: dict[RequestId, Stay] = {}
+        self.open: dict[int, OpenStep] = {}
+        self.sums = Sums()
+        self.is_draining = False
+        self._limits, self._pace, self._buckets = limits, pace, buckets
+        self._replica = reporter.identity.replica
+        self._voided, self._failures = Voided(), 0
+        self._last_done_ns: Ns | None = None
+        self._plan_due_ns: Ns | None = None
+
+    # Requests
+
+    def submit(self, front: NodeId, message: Submit, at_ns: Ns) -> None:
+        """Take the request as `epoch`, or refuse it. A repeated or older Submit changes nothing."""
+        self.reporter.submits_seen[front] = max(message.number, self.reporter.submits_seen.get(front, 0))
+        request, epoch = message.request, message.epoch
+        held = self.by_request.get(request.id)
+        if held is not None and held.epoch >= epoch:
+            return
+        if held is not None:  # the front has moved on to a newer epoch; the old stay ends without an answer
+            self.machine.stop(held.seq, FinishReason.CANCELLED, at_ns)
+            self.drop(held)
+        if self.is_draining or not isinstance(request, LlmRequest):
+            code = "draining" if self.is_draining else "unservable"
+            self._refuse(front, message, code, f"{self._replica} takes no such request")
+            return
+        reason = self._already_complete(request, message.emitted)
+        if reason is not None:
+            marks = WorkerMarks(self._replica, at_ns, finished_ns=at_ns)
+            self.out.append(Send(front, Finished(request.id, epoch, reason, len(message.emitted), marks)))
+            return
+        try:
+            seq = self.machine.add(request, message.emitted, at_ns)
+        except RequestError as error:
+            self._refuse(front, message, error.code or "unservable", str(error))
+            return
+        stay = Stay(request, epoch, front, seq, at_ns)
+        stay.outputs.extend(message.emitted)
+        self.keep(stay)
+        self.out.append(Send(front, Accepted(request.id, epoch)))
+
+    def _already_complete(self, request: LlmRequest, emitted: Sequence[int]) -> FinishReason | None:
+        """Resumed after its last token: only the word that it is over was lost."""
+        sampling = request.sampling
+        if not emitted:
+            return None
+        if len(emitted) >= sampling.max_tokens:
+            return FinishReason.LENGTH
+        ends = sampling.stop_token_ids if sampling.ignore_eos else sampling.stop_token_ids + self._limits.eos_token_ids
+        return FinishReason.STOP if emitted[-1] in ends and len(emitted) > sampling.min_tokens else None
+
+    def _refuse(self, front: NodeId, message: Submit, code: str, why: str) -> None:
+        self.out.append(Send(front, Refused(message.request.id, message.epoch, code, why)))
+
+    def cancel(self, message: Cancel, at_ns: Ns) -> bool:
+        """Stop the request; False when no such epoch is here (then it has ended, and was answered)."""
+        stay = self.by_request.get(message.request)
+        if stay is None or stay.epoch > message.epoch:
+            return False
+        self.machine.stop(stay.seq, message.reason, at_ns)
+        self.finish(stay, message.reason, at_ns)
+        return True
+
+    def holding(self, front: NodeId, message: WhatDoYouHold) -> None:
+        """Answer with everything held for that front."""
+        held = tuple(
+            Held(stay.request.id, stay.epoch, len(stay.outputs)) for stay in self.stays.values() if stay.front == front
+        )
+        self.out.append(Send(front, Holding(message.number, held)))
+
+    def orphaned(self, front: NodeId, at_ns: Ns) -> None:
+        """The front is gone for good: nobody reads what it asked for."""
+        for stay in list(self.stays.values()):
+            if stay.front == front:
+                self.machine.stop(stay.seq, FinishReason.CANCELLED, at_ns)
+                self.drop(stay)
+
+    def keep(self, stay: Stay) -> None:
+        """From now on its tokens are sent."""
+        self.stays[stay.seq] = stay
+        self.by_request[stay.request.id] = stay
+
+    def drop(self, stay: Stay) -> None:
+        """Forget a stay that ends without an answer."""
+        del self.stays[stay.seq]
+        del self.by_request[stay.request.id]
+
+    def finish(self, stay: Stay, reason: FinishReason, at_ns: Ns, error: str | None = None) -> None:
+        """Answer with Finished and forget the stay."""
+        self.drop(stay)
+        marks = stay.marks(self._replica, self.sums, at_ns)
+        message = Finished(stay.request.id, stay.epoch, reason, len(stay.outputs), marks, error)
+        self.out.append(Send(stay.front, message))
+
+    # Steps
+
+    def step_done(self, done: StepDone) -> None:
+        """Fold in a step: marks, tokens, ends, in this order. A step voided by a failure is ignored."""
+        opened = self.open.pop(done.step, None)
+        if opened is None:
+            return
+        plan, timing = opened.plan, done.timing
+        fold_rows(self.stays, plan, opened.planned_ns, self.sums)
+        fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
+        step_ns = timing.done_ns - timing.started_ns
+        self.rates.step(step_ns, timing.plan_ns)
+        if plan.prefill_tokens or self.machine.waiting:
+            self.rates.served(plan.prefill_tokens, step_ns + timing.idle_gap_ns)
+        self._emit(done)
+        for ended in self.machine.step_done(done):
+            stay = self.stays.get(ended.seq)
+            if stay is not None:
+                self.finish(stay, ended.reason, done.at_ns)
+        self._failures = 0
+        self._last_done_ns = done.at_ns
+
+    def _emit(self, done: StepDone) -> None:
+        """Send each front its tokens of this step, in one message."""
+        at_ns, stays = done.at_ns, self.stays
+        scores: Sequence[TokenScores | None] = done.scores or (None,) * len(done.seqs)
+        rows: dict[NodeId, list[tuple[RequestId, int, int, int, TokenScores | None]]] = {}
+        for seq, token, score in zip(done.seqs, done.tokens, scores, strict=True):
+            stay = stays.get(seq)
+            if stay is not None:
+                row = (stay.request.id, stay.epoch, len(stay.outputs), token, score)
+                rows.setdefault(stay.front, []).append(row)
+                stay.emit(token, at_ns)
+        for front, sent in rows.items():
+            requests, epochs, indices, tokens, told = zip(*sent, strict=True)
+            message = Tokens(requests, epochs, indices, tokens, done.step, told if done.scores else ())
+            self.out.append(Send(front, message))
+
+    def step_failed(self, event: StepFailed) -> None:
+        """Every open step is void. The machine starts its requests again; after too many failures they are given up."""
+        if event.step not in self.open:
+            return
+        for stay in self.stays.values():
+            stay.exit(self.sums, event.at_ns, is_lost=True)
+        self._voided.fail([opened.plan for opened in self.open.values()], self.stays)
+        self.open.clear()
+        for ended in self.machine.fail(event.step, event.at_ns):
+            lost = self.stays.get(ended.seq)
+            if lost is not None:
+                self.finish(lost, ended.reason, event.at_ns, event.error)
+        self._failures += 1
+        if self._failures > self._limits.failures_max:
+            for stay in list(self.stays.values()):
+                self.machine.stop(stay.seq, FinishReason.LOST, event.at_ns)
+                self.finish(stay, FinishReason.LOST, event.at_ns, event.error)
+
+    def pump(self, at_ns: Ns) -> None:
+        """Plan while a credit is free, something can run, and the pace says now."""
+        while len(self.open) < self._limits.credits and self.machine.runnable:
+            due_ns = self._pace.plan_at(at_ns, self._in_flight())
+            if due_ns > at_ns:
+                if self._plan_due_ns is None or self._plan_due_ns <= at_ns or due_ns < self._plan_due_ns:
+                    self._plan_due_ns = due_ns
+                    self.out.append(WakeAt(due_ns, PLAN_TIMER))
+                break
+            plan = self.machine.plan(at_ns)
+            if plan is None:
+                break
+            self.launch(plan, at_ns)
+        self._collect_decisions()
+
+    def launch(self, plan: StepPlan, at_ns: Ns) -> None:
+        """Hand a plan to the executor."""
+        plan = shaped(self._voided.amend(plan, self.stays), self._buckets)
+        self.open[plan.step] = OpenStep(plan, at_ns)
+        for new in plan.new:
+            stay = self.stays.get(new.seq)
+            if stay is not None and stay.scheduled_ns is None:
+                stay.scheduled_ns = at_ns
+        self.out.append(RunStep(plan))
+
+    def _in_flight(self) -> InFlight:
+        oldest = next(iter(self.open.values())).planned_ns if self.open else None
+        return InFlight(len(self.open), oldest, self._last_done_ns, self.rates.step_ns, self.rates.plan_ns)
+
+    def _collect_decisions(self) -> None:
+        for decision in self.machine.take_decisions():
+            stay = None if decision.request is None else self.by_request.get(decision.request)
+            if stay is None:
+                self.reporter.decisions.append(decision)
+            else:
+                stay.decide(decision)
+
+    # Reports
+
+    def report(self, at_ns: Ns) -> None:
+        """Report when something changed and the interval is over."""
+        machine, reporter = self.machine, self.reporter
+        key = (machine.waiting, machine.running, machine.kv_blocks_free, machine.running_kv_tokens, self.is_draining)
+        if not reporter.is_due((*key, *reporter.submits_seen.values()), at_ns, self.out):
+            return
+        identity = reporter.identity
+        report = ReplicaReport(
+            replica=identity.replica,
+            incarnation=identity.incarnation,
+            number=reporter.next_number(),
+            at_ns=at_ns,
+            role=identity.role,
+            model=identity.model,
+            waiting=machine.waiting,
+            running=machine.running,
+            waiting_prefill_tokens=machine.waiting_prefill_tokens,
+            running_kv_tokens=machine.running_kv_tokens,
+            kv_blocks_free=machine.kv_blocks_free,
+            kv_blocks_total=self._limits.kv_blocks,
+            submits_seen=0,
+            step_ns=self.rates.step_ns,
+            prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
+            draining=self.is_draining,
+            counters=tuple(sorted(machine.counters().items())),
+            accounts=tuple(machine.accounts()),
+        )
+        reporter.send(report, self.out)
+
+    def check(self) -> None:
+        """Raise InvariantError unless stays, credits and the machine agree."""
+        if len(self.open) > self._limits.credits:
+            raise InvariantError(f"{self._replica}: {len(self.open)} steps in flight, {self._limits.credits} credits")
+        if len(self.stays) != len(self.by_request):
+            raise InvariantError(f"{self._replica}: {len(self.stays)} stays, {len(self.by_request)} requests")

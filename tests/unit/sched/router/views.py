@@ -1,0 +1,44 @@
+"""Replicas and requests for router tests."""
+
+from typing import Any
+
+import msgspec
+
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.reports import ReplicaReport
+from headway.core.request import LlmRequest, SamplingParams
+
+
+class View(msgspec.Struct, frozen=True):
+    id: NodeId
+    requests: int = 0
+    queued_tokens: int = 0
+    kv_tokens: int = 0
+    output_tokens_expected: int = 0
+
+
+def llm(name: str, prompt: int = 10, max_tokens: int = 20, **change: Any) -> LlmRequest:  # Any: fields of LlmRequest
+    sampling = SamplingParams(max_tokens=max_tokens, temperature=0)
+    request = LlmRequest(
+        RequestId(name), TenantId("default"), ModelId("synthetic"), tuple(range(1, prompt + 1)), sampling, 0
+    )
+    return msgspec.structs.replace(request, **change)
+
+
+def report(replica: str, number: int, **change: Any) -> ReplicaReport:  # Any: fields of ReplicaReport
+    base = ReplicaReport(
+        replica=NodeId(replica),
+        incarnation=1,
+        number=number,
+        at_ns=0,
+        role="llm",
+        model="synthetic",
+        waiting=0,
+        running=0,
+        waiting_prefill_tokens=0,
+        running_kv_tokens=0,
+        kv_blocks_free=100,
+        kv_blocks_total=100,
+        submits_seen=0,
+    )
+    return msgspec.structs.replace(base, **change)
