@@ -1,0 +1,285 @@
+"""The virtual-clock driver: feeds nodes events in (time, number) order and performs their effects. Decides nothing."""
+
+import heapq
+from collections.abc import Callable
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from headway.core.effects import (
+    AbortCopy,
+    Deliver,
+    Effect,
+    End,
+    Propose,
+    Record,
+    RunDenoise,
+    RunStep,
+    Send,
+    StartCopy,
+    WakeAt,
+)
+from headway.core.events import (
+    ClientGone,
+    Event,
+    MessageArrived,
+    PeerJoined,
+    PeerLost,
+    Proposals,
+    RequestArrived,
+    StreamClosed,
+    TextStopped,
+    TimerFired,
+)
+from headway.core.ids import GroupId, NodeId, RequestId
+from headway.core.ports import Node
+from headway.core.request import Request
+from headway.core.units import Ns
+from headway.engines.synthetic.engine import SyntheticEngine
+from headway.sim.clients import Clients
+from headway.sim.eventlog import EventLog, Turn
+from headway.sim.executor import SimExecutor
+from headway.sim.network import Gather, Network, NetworkParams
+from headway.sim.transport import Copies
+from headway.sim.truth import StepTruth
+
+Action: TypeAlias = Callable[[Ns], None]
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """How to build one node, and what it runs on."""
+
+    build: Callable[[int], Node]  # from its incarnation
+    engine: Callable[[], SyntheticEngine] | None = None
+    truth: StepTruth | None = None
+
+
+class Life:
+    """One incarnation of a node."""
+
+    def __init__(self, node: Node, incarnation: int) -> None:
+        self.node, self.incarnation = node, incarnation
+        self.executor: SimExecutor | None = None
+        self.is_alive = True
+
+
+class SimParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`check`: every node's invariants after each of its events. `log`: keep every turn."""
+
+    network: NetworkParams = NetworkParams()
+    check: bool = False
+    log: bool = False
+    flush_ns: Ns = 10_000  # from the last token to the closed stream
+
+
+class Simulation:
+    """Nodes, clients and their world on one heap of (time, number)."""
+
+    def __init__(self, params: SimParams) -> None:
+        self.now_ns: Ns = 0
+        self.params = params
+        self.clients, self.network, self.log = Clients(), Network(params.network), EventLog()
+        self.lives: dict[NodeId, Life] = {}
+        self.gathers: dict[GroupId, Gather] = {}
+        self.copies = Copies(self)
+        self.turns = 0
+        self._machines: dict[NodeId, Machine] = {}
+        self._heap: list[tuple[Ns, int, Action]] = []
+        self._number = 0
+
+    # Time
+
+    def at(self, at_ns: Ns, action: Action) -> None:
+        """Run an action at a time; equal times run in the order of this call."""
+        self._number += 1
+        heapq.heappush(self._heap, (max(at_ns, self.now_ns), self._number, action))
+
+    def run(self, until_ns: Ns | None = None, is_done: Callable[[], bool] | None = None) -> None:
+        """Run to the end of all events, to a time, or until `is_done` answers yes after an event."""
+        heap = self._heap
+        while heap:
+            if until_ns is not None and heap[0][0] > until_ns:
+                self.now_ns = until_ns
+                return
+            self.now_ns, _, action = heapq.heappop(heap)
+            action(self.now_ns)
+            if is_done is not None and is_done():
+                return
+
+    # Nodes
+
+    def add(self, node: NodeId, machine: Machine) -> None:
+        """Start a node; all nodes learn of each other at once."""
+        self._machines[node] = machine
+        self._start(node, 1)
+
+    def group(self, group: GroupId, members: tuple[NodeId, ...]) -> None:
+        """Join ranks to a group."""
+        self.gathers[group] = Gather(group, members)
+
+    def _start(self, node: NodeId, incarnation: int) -> None:
+        machine = self._machines[node]
+        life = self.lives[node] = Life(machine.build(incarnation), incarnation)
+        if machine.truth is not None:
+            engine = None if machine.engine is None else machine.engine()
+            life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self._results(life, at_ns, make))
+        for peer, other in list(self.lives.items()):
+            if peer != node and other.is_alive:
+                self._tell(peer, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation), node)
+                joined = other.incarnation
+                self._tell(node, lambda at_ns, p=peer, i=joined: PeerJoined(at_ns, "start", p, i), peer)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+
+    def _results(self, life: Life, at_ns: Ns, make: Callable[[Ns], Event | None]) -> None:
+        def finish(now_ns: Ns) -> None:
+            if life.is_alive and (event := make(now_ns)) is not None:
+                self._turn(life, event)
+
+        self.at(at_ns, finish)
+
+    def _tell(self, dst: NodeId, make: Callable[[Ns], Event], src: NodeId) -> None:
+        """Deliver an event that a connection carries, FIFO with its messages."""
+        life = self.lives[dst]
+
+        def arrive(at_ns: Ns) -> None:
+            if life.is_alive:
+                self._turn(life, make(at_ns))
+
+        self.at(self.network.arrival(src, dst, self.now_ns), arrive)
+
+    def kill(self, node: NodeId) -> None:
+        """The node's process dies: what it has not sent is lost; peers notice after a while."""
+        life = self.lives[node]
+        life.is_alive = False
+        self.copies.forget(node)
+        incarnation = life.incarnation
+
+        def notice(_: Ns) -> None:
+            for peer, other in list(self.lives.items()):
+                if peer != node and other.is_alive:
+                    self._tell(peer, lambda now_ns: PeerLost(now_ns, "kill", node, incarnation), node)
+
+        self.at(self.now_ns + self.params.network.detect_ns, notice)
+
+    def restart(self, node: NodeId) -> None:
+        """The node comes back empty, with a higher incarnation."""
+        self._start(node, self.lives[node].incarnation + 1)
+
+    def feed(self, node: NodeId, event: Event) -> None:
+        """Hand an event to a node now."""
+        life = self.lives[node]
+        if life.is_alive:
+            self._turn(life, event)
+
+    def _turn(self, life: Life, event: Event) -> None:
+        effects = life.node.handle(event)
+        self.turns += 1
+        if self.params.check:
+            life.node.check_invariants()
+        if self.params.log:
+            self.log.write(Turn(life.node.id, life.incarnation, event, effects))
+        for effect in effects:
+            self._perform(life, effect)
+
+    # Effects
+
+    def _perform(self, life: Life, effect: Effect) -> None:
+        now_ns = self.now_ns
+        match effect:
+            case Send():
+                self._send(life, effect)
+            case RunStep():
+                assert life.executor is not None
+                life.executor.run_step(effect.plan, now_ns)
+            case Deliver():
+                self._deliver(life, effect)
+            case WakeAt():
+                self._results(life, effect.at_ns, lambda at_ns: TimerFired(at_ns, effect.timer, effect.timer))
+            case End():
+                self._end(life, effect)
+            case Record():
+                self.clients.record(effect.entry)
+            case RunDenoise():
+                assert life.executor is not None
+                life.executor.run_denoise(effect.plan, now_ns)
+            case StartCopy():
+                self.copies.start(life, effect.plan)
+            case AbortCopy():
+                self.copies.abort(life, effect.transfer)
+            case Propose():
+                self._propose(life, effect)
+            case _:
+                assert_never(effect)
+
+    def _send(self, life: Life, effect: Send) -> None:
+        src, dst, message = life.node.id, effect.dst, effect.message
+        if dst not in self.lives or (self.network.drop is not None and self.network.drop(src, dst, message)):
+            return
+        self._tell(dst, lambda at_ns: MessageArrived(at_ns, f"{src}", src, message), src)
+
+    def _deliver(self, life: Life, effect: Deliver) -> None:
+        stream = self.clients.deliver(effect, self.now_ns)
+        count, request = len(stream.tokens), effect.request
+        if stream.leave_after is not None and count >= stream.leave_after and not stream.has_left:
+            stream.has_left = True
+            self._results(life, self.now_ns, lambda at_ns: ClientGone(at_ns, "client", request))
+        elif stream.stop_after is not None and count == stream.stop_after:
+            self._results(life, self.now_ns, lambda at_ns: TextStopped(at_ns, "edge", request, count - 1))
+
+    def _end(self, life: Life, effect: End) -> None:
+        stream = self.clients.end(effect, self.now_ns)
+        if stream.has_left:  # nobody is there to take the last byte; the front closes it by itself
+            return
+        first_ns = stream.times_ns[0] if stream.times_ns else None
+        self._results(
+            life,
+            self.now_ns + self.params.flush_ns,
+            lambda at_ns: StreamClosed(at_ns, "edge", effect.request, first_ns, 0),
+        )
+
+    def _propose(self, life: Life, effect: Propose) -> None:
+        gather, step = self.gathers[effect.group], effect.step
+        complete = gather.propose(life.node.id, step, effect.proposal)
+        if complete is None:
+            self.at(effect.deadline_ns, lambda _: self._expire(gather, step))
+            return
+        for member in gather.members:
+            other = self.lives[member]
+            self._results(
+                other,
+                self.now_ns + self.params.network.gather_ns,
+                lambda at_ns: Proposals(at_ns, "gather", gather.group, step, complete),
+            )
+
+    def _expire(self, gather: Gather, step: int) -> None:
+        for silent in gather.missing(step):
+            lost = self.lives[silent]
+            for member in gather.members:
+                if member != silent and self.lives[member].is_alive:
+                    event = PeerLost(self.now_ns, "proposal missing", silent, lost.incarnation)
+                    self._turn(self.lives[member], event)
+
+    # Clients
+
+    def arrive(
+        self,
+        front: NodeId,
+        request: Request,
+        at_ns: Ns,
+        *,
+        leave_after: int | None = None,
+        stop_after: int | None = None,
+    ) -> None:
+        """A client sends a request at a time."""
+
+        def send(now_ns: Ns) -> None:
+            self.clients.start(request.id, now_ns, leave_after, stop_after)
+            self.feed(front, RequestArrived(now_ns, request.id, request, now_ns, now_ns))
+
+        self.at(at_ns, send)
+
+    def leave(self, front: NodeId, request: RequestId) -> None:
+        """A client disconnects now, wherever its request is."""
+        stream = self.clients.streams.get(request)
+        if stream is not None and stream.end is None and not stream.has_left:
+            stream.has_left = True
+            self.feed(front, ClientGone(self.now_ns, "client", request))

@@ -1,0 +1,82 @@
+"""The host and the device of one simulated replica: two timelines, and the fake engine that samples its tokens."""
+
+from collections.abc import Callable
+
+from headway.core.errors import EngineError
+from headway.core.events import DenoiseDone, Event, StepDone, StepFailed
+from headway.core.plans import DenoisePlan, StepPlan, StepTiming
+from headway.core.units import Ns
+from headway.engines.synthetic.engine import SyntheticEngine
+from headway.sim.truth import StepTruth
+
+At = Callable[[Ns, Callable[[Ns], Event | None]], None]  # run at a time; the event goes to this replica's node
+
+
+class SimExecutor:
+    """Planning occupies the host one plan after the other; steps occupy the device in order."""
+
+    def __init__(self, truth: StepTruth, engine: SyntheticEngine | None, at: At) -> None:
+        self.engine = engine
+        self._truth, self._at = truth, at
+        self._host_free_ns: Ns = 0
+        self._device_free_ns: Ns = 0
+        self._device_began_ns: Ns = 0
+        self._failing = 0
+        self._is_void = False
+        self._generation = 0
+        self.busy_ns: Ns = 0
+        self.steps = 0
+
+    def fail_next(self) -> None:
+        """Let the next step end in an engine failure."""
+        self._failing += 1
+
+    def run_step(self, plan: StepPlan, at_ns: Ns) -> None:
+        """Plan on the host, then run on the device; results come at its end."""
+        timing = self._time(at_ns, self._truth.host_ns(plan), self._truth.step_ns(plan))
+        generation = self._generation
+
+        def finish(now_ns: Ns) -> Event | None:
+            if generation != self._generation:  # a failure before it voided this step
+                return None
+            return self._step_end(plan, timing, now_ns)
+
+        self._at(timing.done_ns, finish)
+
+    def _step_end(self, plan: StepPlan, timing: StepTiming, now_ns: Ns) -> Event:
+        cause = f"step {plan.step}"
+        if self._failing:
+            self._failing -= 1
+            self._generation += 1
+            return StepFailed(now_ns, cause, plan.step, "injected failure")
+        self.steps += 1
+        if self.engine is None or plan.kind == "dummy":
+            return StepDone(now_ns, cause, plan.step, (), (), timing)
+        try:
+            seqs, tokens, stopped = self.engine.apply(plan)
+        except EngineError as error:
+            raise AssertionError(f"the engine refuses a plan: {error}") from error
+        return StepDone(now_ns, cause, plan.step, seqs, tokens, timing, stopped)
+
+    def run_denoise(self, plan: DenoisePlan, at_ns: Ns) -> None:
+        """Run a denoise batch."""
+        timing = self._time(at_ns, 0, self._truth.denoise_ns(plan))
+        self._at(timing.done_ns, lambda now_ns: DenoiseDone(now_ns, f"step {plan.step}", plan.step, timing))
+
+    def _time(self, at_ns: Ns, host_ns: Ns, device_ns: Ns) -> StepTiming:
+        planned_ns = max(at_ns, self._host_free_ns)
+        ready_ns = planned_ns + host_ns
+        free_ns = self._device_free_ns
+        started_ns = max(ready_ns, free_ns)
+        hidden_ns = max(0, min(ready_ns, free_ns) - max(planned_ns, self._device_began_ns))
+        self._host_free_ns = ready_ns
+        self._device_began_ns, self._device_free_ns = started_ns, started_ns + device_ns
+        self.busy_ns += device_ns
+        return StepTiming(
+            launched_ns=ready_ns,
+            started_ns=started_ns,
+            done_ns=started_ns + device_ns,
+            idle_gap_ns=max(0, started_ns - max(free_ns, at_ns)),
+            plan_ns=host_ns,
+            overlapped_ns=hidden_ns,
+        )

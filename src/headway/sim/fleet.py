@@ -1,0 +1,87 @@
+"""A simulated fleet from one struct: a front, LLM replicas with their own truth, and the workload that hits them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headway.core.ids import NodeId
+from headway.core.ports import Node
+from headway.core.request import Request
+from headway.cost.llm import StepCost, StepCostParams
+from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
+from headway.sched.llm.machine import LlmMachine
+from headway.sched.llm.params import LlmParams
+from headway.sched.nodes import FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
+from headway.sim.driver import Machine, SimParams, Simulation
+from headway.sim.truth import LinearTruth
+
+FRONT: Final = NodeId("front-0")
+
+
+class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`truth` is what steps take; `belief` is where the replicas' own estimate starts."""
+
+    replicas: int = 1
+    engine: SyntheticParams = SyntheticParams()
+    llm: LlmParams = LlmParams()
+    front: FrontConfig = FrontConfig()
+    worker: WorkerConfig = WorkerConfig()
+    belief: StepCostParams = StepCostParams()
+    truth: LinearTruth = LinearTruth()
+    sim: SimParams = SimParams()
+
+
+def replica_id(place: int) -> NodeId:
+    """Return the id of the replica at a place of the fleet."""
+    return NodeId(f"rep-{place}")
+
+
+class Fleet:
+    """One front and its replicas in a simulation."""
+
+    def __init__(self, params: FleetParams) -> None:
+        self.params = params
+        self.sim = Simulation(params.sim)
+        self.replicas = [replica_id(place) for place in range(params.replicas)]
+        self.sim.add(FRONT, Machine(lambda _: self.build_front()))
+        for replica in self.replicas:
+            self.sim.add(replica, self.machine(replica))
+
+    def build_front(self) -> Node:
+        """Build a front as the simulation does, for a replay."""
+        return FrontNode(FRONT, self.params.front)
+
+    def build_worker(self, replica: NodeId, incarnation: int) -> WorkerNode:
+        """Build a replica's node as the simulation does, for a replay."""
+        params = self.params
+        limits = SyntheticEngine(params.engine).limits
+        machine = LlmMachine(params.llm, limits, StepCost(params.belief))
+        return WorkerNode(Membership(replica, incarnation, (FRONT,)), machine, limits, params.worker)
+
+    def machine(self, replica: NodeId) -> Machine:
+        """What the simulation needs to start a replica."""
+        params = self.params
+        return Machine(
+            lambda incarnation: self.build_worker(replica, incarnation),
+            lambda: SyntheticEngine(params.engine),
+            params.truth,
+        )
+
+    def offer(self, requests: Iterable[Request]) -> None:
+        """Let each request arrive at its own time."""
+        for request in requests:
+            self.sim.arrive(FRONT, request, request.arrived_ns)
+
+    @property
+    def front(self) -> FrontNode:
+        """The front as it lives now."""
+        node = self.sim.lives[FRONT].node
+        assert isinstance(node, FrontNode)
+        return node
+
+    def worker(self, place: int) -> WorkerNode:
+        """A replica as it lives now."""
+        node = self.sim.lives[self.replicas[place]].node
+        assert isinstance(node, WorkerNode)
+        return node
