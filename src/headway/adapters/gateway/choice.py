@@ -60,6 +60,7 @@ class Choice:
         self.stop_reason: str | int | None = None
         self.stopped = False  # by a stop string
         self._over = False
+        self._unspelled: list[TokenLogprob] = []  # tokens within a character that is not complete
 
     def push(self, deliver: Deliver) -> Piece:
         """Take delivered tokens. Those after a stop string are dropped."""
@@ -82,23 +83,32 @@ class Choice:
         """Take the end of the sequence; sets `finish_reason` unless it ended with an error."""
         piece = Piece()
         self._over = True
-        if self.stopped:
-            self.finish_reason = "stop"
-            return piece
-        if self._pending is not None and end.reason is FinishReason.STOP:
-            self._take_stop_token(piece)
+        last = None
+        if end.reason is FinishReason.STOP and not self.stopped:
+            last, self._pending = self._pending, None
         self._settle(piece)
         if not self.stopped:
-            rest = self._detokenizer.flush()
-            piece.text += rest if self._cutter is None else self._cut(rest, self.tokens) + self._cutter.flush()
-            if rest and piece.logprobs:
-                last = piece.logprobs[-1]
-                piece.logprobs[-1] = msgspec.structs.replace(last, token=last.token + rest)
+            self._finish_text(piece, last)
+        self._spell_rest(piece, "")
         if self.stopped or end.reason is FinishReason.STOP:
             self.finish_reason = "stop"
         elif end.reason is FinishReason.LENGTH:
             self.finish_reason = "length"
         return piece
+
+    def _finish_text(self, piece: Piece, last: tuple[int, TokenScores | None] | None) -> None:
+        """Let out what is held. `last` is the stop token, whose own text counts only when asked for."""
+        token, score = last or (0, None)
+        rest = self._detokenizer.push(token) if last is not None and self._answer.include_stop else ""
+        rest += self._detokenizer.flush()
+        piece.text += rest if self._cutter is None else self._cut(rest, self.tokens) + self._cutter.flush()
+        if last is None:
+            self._spell_rest(piece, rest)
+            return
+        self._spell_rest(piece, "" if self._answer.include_stop else rest)
+        if self.stop_reason is None:
+            self.stop_reason = token
+        self._report(piece, token, self._tokenizer.spell(token), score)
 
     def _settle(self, piece: Piece) -> None:
         """The pending stop token did not end the sequence (`min_tokens`): it is text like any other."""
@@ -106,16 +116,6 @@ class Choice:
             token, score = self._pending
             self._pending = None
             self._take(piece, token, score, self.tokens)
-
-    def _take_stop_token(self, piece: Piece) -> None:
-        assert self._pending is not None
-        token, score = self._pending
-        self._pending = None
-        spelled = self._tokenizer.spell(token)
-        if self._answer.include_stop:
-            piece.text += self._detokenizer.push(token)
-        self.stop_reason = token
-        self._report(piece, token, spelled, score)
 
     def _take(self, piece: Piece, token: int, score: TokenScores | None, number: int) -> None:
         text = self._detokenizer.push(token)
@@ -144,4 +144,14 @@ class Choice:
             for t, p in list(best)[: self._answer.logprobs]
         ]
         raw = list(self._tokenizer.spell_bytes(token))
-        piece.logprobs.append(TokenLogprob(text, max(score.logprob, LOGPROB_MIN), raw, top))
+        self._unspelled.append(TokenLogprob(text, max(score.logprob, LOGPROB_MIN), raw, top))
+        if not self._detokenizer.holds:
+            self._spell_rest(piece, "")
+
+    def _spell_rest(self, piece: Piece, rest: str) -> None:
+        """Let the waiting tokens out; the last of them spells `rest`."""
+        if rest and self._unspelled:
+            last = self._unspelled[-1]
+            self._unspelled[-1] = msgspec.structs.replace(last, token=last.token + rest)
+        piece.logprobs += self._unspelled
+        self._unspelled = []

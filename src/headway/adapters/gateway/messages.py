@@ -28,7 +28,7 @@ def _plain(message: Message, at: str) -> dict[str, object]:
 
 def _text(content: str | list[ContentPart] | None, at: str) -> str:
     if content is None:
-        raise RequestError(f"Missing required parameter: `{at}`.", code="missing_required_parameter", param=at)
+        raise _missing(at)
     if isinstance(content, str):
         return content
     return "\n".join(_part_text(part, f"{at}[{number}]") for number, part in enumerate(content))
@@ -38,8 +38,12 @@ def _part_text(part: ContentPart, at: str) -> str:
     if part.type != "text":
         raise _unsupported(f"{at}.type", f"content of type `{part.type[:64]}` is not served, only text")
     if part.text is None:
-        raise RequestError(f"Missing required parameter: `{at}.text`.", code="missing_required_parameter", param=at)
+        raise _missing(f"{at}.text")
     return part.text
+
+
+def _missing(param: str) -> RequestError:
+    return RequestError(f"Missing required parameter: `{param}`.", code="missing_required_parameter", param=param)
 
 
 def _unsupported(param: str, why: str) -> RequestError:

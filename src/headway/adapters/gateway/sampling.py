@@ -55,8 +55,9 @@ def output_tokens(body: Generation, prompt_tokens: int, card: ModelCard) -> int:
         total = prompt_tokens + (asked or 1)
         shorter = f"the length of the {where}{' or `' + name + '`' if room >= 1 else ''}"
         raise RequestError(
-            f"This model's maximum context length is {card.max_model_len} tokens. However, you requested {total} tokens "
-            f"({prompt_tokens} in the {where}, {asked or 1} in the completion). Please reduce {shorter}.",
+            f"This model's maximum context length is {card.max_model_len} tokens. "
+            f"However, you requested {total} tokens ({prompt_tokens} in the {where}, {asked or 1} in the completion). "
+            f"Please reduce {shorter}.",
             code="context_length_exceeded",
             param=where,
         )

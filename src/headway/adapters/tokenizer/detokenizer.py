@@ -16,6 +16,11 @@ HELD_TOKENS_MAX: Final = 8
 class Detokenizer(Protocol):
     """Text of a growing token sequence. An incomplete character is held back until it is complete or `flush`."""
 
+    @property
+    def holds(self) -> bool:
+        """True while something of the pushed tokens is held back."""
+        ...
+
     def push(self, token: int) -> str:
         """Text that this token completes."""
         ...
@@ -31,6 +36,11 @@ class ByteDetokenizer:
     def __init__(self, table: Mapping[int, bytes], skipped: frozenset[int]) -> None:
         self._table, self._skipped = table, skipped
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    @property
+    def holds(self) -> bool:
+        """True within a character."""
+        return self._decoder.getstate()[0] != b""
 
     def push(self, token: int) -> str:
         """Text that this token completes; unknown and skipped tokens have none."""
@@ -55,6 +65,11 @@ class WindowDetokenizer:
         self._window: list[int] = []
         self._seen = 0  # tokens of the window whose text is out
         self._text = ""  # text of those
+
+    @property
+    def holds(self) -> bool:
+        """True while tokens of the window have no text yet."""
+        return len(self._window) > self._seen
 
     def push(self, token: int) -> str:
         """Text that this token completes."""
