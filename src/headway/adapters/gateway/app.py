@@ -20,7 +20,7 @@ from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, chec
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics, Scrape
 from headway.adapters.tokenizer import Tokenizer
-from headway.core.errors import HeadwayError, RequestError
+from headway.core.errors import CapacityError, EngineError, RequestError
 
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -101,7 +101,7 @@ class Gateway:
             answered = True
         except ClientLeft:
             answered = True
-        except HeadwayError as error:
+        except (RequestError, CapacityError, EngineError) as error:
             answered = True
             if not exchange.started:
                 await exchange.fail(error_out(error))

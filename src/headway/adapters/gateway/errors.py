@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from headway.core.effects import ErrorOut
-from headway.core.errors import CapacityError, EngineError, HeadwayError, RequestError
+from headway.core.errors import CapacityError, EngineError, RequestError
 from headway.core.request import FinishReason
 
 Headers = list[tuple[bytes, bytes]]
@@ -36,15 +36,11 @@ class ErrorBody(msgspec.Struct):
     error: _Error
 
 
-def error_out(error: HeadwayError) -> ErrorOut:
+def error_out(error: RequestError | CapacityError | EngineError) -> ErrorOut:
     """Return the wire's view of an error raised by us."""
-    if isinstance(error, RequestError):
-        return ErrorOut(error.status, error.code, str(error), param=error.param)
-    if isinstance(error, CapacityError):
-        return ErrorOut(error.status, error.code, str(error), retry_after_ms=error.retry_after_ms)
-    if isinstance(error, EngineError):
-        return ErrorOut(error.status, error.code, str(error))
-    return internal_error()
+    param = error.param if isinstance(error, RequestError) else None
+    retry_after_ms = error.retry_after_ms if isinstance(error, CapacityError) else None
+    return ErrorOut(error.status, error.code, str(error), retry_after_ms, param)
 
 
 def internal_error() -> ErrorOut:

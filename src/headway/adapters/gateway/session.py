@@ -37,6 +37,7 @@ class ChoiceRun(msgspec.Struct):
     stream: TokenStream
     first_ns: Ns | None = None  # its first token was written, or reached the edge of a whole answer
     end: End | None = None
+    cancelled: bool = False
 
 
 class Output(Protocol):
@@ -156,7 +157,8 @@ class Session:
 
     def _cancel_all(self) -> None:
         for run in self._runs:
-            if run.end is None:
+            if run.end is None and not run.cancelled:
+                run.cancelled = True
                 self._serving.cancel(run.request.id)
         if self._cancelled_at is None:
             self._cancelled_at = self._loop.time()

@@ -1,4 +1,5 @@
 import pytest
+
 from headway.adapters.gateway.caller import Remembered, RequestIndex, request_id, slo_of, trace_context
 from headway.adapters.gateway.settings import SloDefaults
 from headway.adapters.gateway.tenants import Tenant

@@ -2,21 +2,23 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.adapters.gateway.fakes import EOS, toy_tokenizer
+
 from headway.adapters.gateway.choice import LOGPROB_MIN, Choice, Piece
 from headway.adapters.gateway.prepare import Answer
 from headway.core.effects import Deliver, End
 from headway.core.ids import RequestId
 from headway.core.messages import TokenScores
 from headway.core.request import FinishReason
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.unit.adapters.gateway.fakes import EOS, toy_tokenizer
 
 TOY = toy_tokenizer()
 REQUEST = RequestId("req-1")
 (STOP_TOKEN,) = TOY.encode(EOS, add_special_tokens=False)
 PLAIN = Answer(
-    "id", "id", "toy", 0, True, False, 1, False, False, 1, (), False, frozenset({STOP_TOKEN}), 0, True, None, False, False
+    "id", "id", "toy", 0, True, False, 1, False, False, 1, (), False, frozenset({STOP_TOKEN}), 0, True, None, False,
+    False,
 )  # fmt: skip
 
 

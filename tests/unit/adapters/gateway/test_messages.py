@@ -1,4 +1,5 @@
 import pytest
+
 from headway.adapters.gateway.messages import plain_messages
 from headway.adapters.gateway.schema import ContentPart, Message
 from headway.core.errors import RequestError

@@ -1,11 +1,12 @@
 import json
 
 import pytest
+from tests.unit.adapters.gateway.fakes import chat
+
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
 from headway.adapters.gateway.parse import nearest, parse_body
 from headway.adapters.gateway.schema import ChatBody, CompletionBody
 from headway.core.errors import RequestError
-from tests.unit.adapters.gateway.fakes import chat
 
 
 def refusal(**change: object) -> RequestError:

@@ -1,4 +1,5 @@
 import pytest
+
 from headway.adapters.gateway.ports import ModelCard
 from headway.adapters.gateway.sampling import (
     base_seed,

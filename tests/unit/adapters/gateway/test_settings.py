@@ -1,5 +1,6 @@
 import msgspec
 import pytest
+
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
 from headway.adapters.gateway.settings import (
     ApiKey,

@@ -1,6 +1,9 @@
-from headway.adapters.gateway.stops import StopCutter
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
+
+from headway.adapters.gateway.stops import StopCutter
 
 TEXTS = st.text(alphabet="abc☃", max_size=30)
 STOPS = st.lists(st.text(alphabet="abc☃", min_size=1, max_size=5), min_size=1, max_size=4)
@@ -17,7 +20,7 @@ def naive_end(text: str, stops: list[str]) -> tuple[int, str] | None:
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     points = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    return [text[a:b] for a, b in zip(points, points[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(points)]
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 30), max_size=8), st.booleans())

@@ -1,6 +1,7 @@
 import hashlib
 
 import pytest
+
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, TenantSettings
 from headway.adapters.gateway.tenants import KeyTable
 from headway.core.errors import RequestError

@@ -1,8 +1,12 @@
 import pytest
+
 from headway.adapters.tokenizer.chat_template import ChatTemplate, TemplateError
 
 HI = [{"role": "user", "content": "hi"}]
-CHATML = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}\n{% endfor %}{% if add_generation_prompt %}> {% endif %}"
+CHATML = (
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}> {% endif %}"
+)
 
 
 def test_renders_messages_with_the_models_tokens() -> None:

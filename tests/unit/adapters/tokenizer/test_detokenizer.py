@@ -2,11 +2,12 @@ import random
 
 import pytest
 import tokenizers
-from headway.adapters.tokenizer import Tokenizer
-from headway.adapters.tokenizer.detokenizer import HELD_TOKENS_MAX, WindowDetokenizer, byte_alphabet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.adapters.gateway.fakes import EOS, toy_tokenizer
+
+from headway.adapters.tokenizer import Tokenizer
+from headway.adapters.tokenizer.detokenizer import HELD_TOKENS_MAX, WindowDetokenizer, byte_alphabet
 
 TOY = toy_tokenizer()
 TEXTS = st.text(

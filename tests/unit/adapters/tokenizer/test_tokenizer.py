@@ -2,10 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
-from headway.adapters.tokenizer import TemplateError, Tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.adapters.gateway.fakes import EOS, TEMPLATE, toy_backend, toy_tokenizer
+
+from headway.adapters.tokenizer import TemplateError, Tokenizer
 
 TOY = toy_tokenizer()
 
