@@ -13,6 +13,7 @@ from headway.cli import available_commands
 TORCH_FREE = {
     "policies": ["policies"],
     "config": ["config", "show"],
+    "models": ["models"],
 }
 
 
