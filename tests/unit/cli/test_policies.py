@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from headway.cli import main
+from headway.cli.policies import PolicyCard, cards, describe, kinds
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(["policies", *arguments])
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_every_kind_of_choice_is_found() -> None:
+    assert {"admission", "executor", "llm.chunk", "llm.order", "router"} <= set(kinds())
+
+
+# SPEC A1
+def test_every_policy_says_what_it_sees_and_where_it_is_blind() -> None:
+    shown = [card for kind, package in kinds().items() for card in cards(kind, package)]
+    assert len(shown) >= len(kinds())
+    assert [card.name for card in shown if not (card.sees and card.good_at and card.blind_spot)] == []
+
+
+def test_one_kind_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "llm.order")
+    assert text.startswith("llm.order\n")
+    assert "  fcfs\n" in text
+    assert "router" not in text.splitlines()
+
+
+def test_an_unknown_kind_is_a_usage_error_that_names_the_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["policies", "llm.ordre"])
+    assert stopped.value.code == 2
+    assert "no policies of kind `llm.ordre`; known are admission" in capsys.readouterr().err
+
+
+def test_json_holds_the_same_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(printed(capsys, "--json"))
+    assert {(card["kind"], card["name"]) for card in told} >= {("llm.order", "fcfs"), ("router", "round_robin")}
+
+
+def test_parameters_are_shown_with_their_defaults() -> None:
+    card = PolicyCard("router", "x", "this", "that", "those", ("requests",), {"queued": "1.0", "seed": "required"})
+    text = describe(card)
+    assert "    needs      requests" in text
+    assert "    params     queued = 1.0, seed = required" in text
+
+
+def test_a_policy_without_needs_and_parameters_has_no_empty_lines() -> None:
+    assert len(describe(PolicyCard("router", "x", "a", "b", "c", (), {})).splitlines()) == 4
