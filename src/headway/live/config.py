@@ -15,9 +15,12 @@ from headway.adapters.gateway.settings import (
     StreamSettings,
 )
 from headway.core.errors import ConfigError
+from headway.cost.llm import StepCostParams
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
-from headway.live.spec import EngineSettings, SupervisorSettings
+from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
+from headway.sched.llm.params import LlmParams
+from headway.sched.nodes import FrontConfig
 
 ENV_PREFIX: Final = "HEADWAY"
 ENV_FILE: Final = "HEADWAY_CONFIG"
@@ -52,6 +55,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
     slo: dict[str, SloDefaults] = {}  # by route, e.g. [slo."/v1/chat/completions"]
+    scheduler: LlmParams = LlmParams()
+    executor: ExecutorSettings = ExecutorSettings()
+    cost: StepCostParams = StepCostParams()
+    front: FrontConfig = FrontConfig()
     telemetry: TelemetrySettings = TelemetrySettings()
     supervisor: SupervisorSettings = SupervisorSettings()
 

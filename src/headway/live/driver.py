@@ -49,12 +49,16 @@ class Edge(Protocol):
     def record(self, effect: Record) -> None: ...
 
 
-class Executor(Protocol):
-    """Runs plans in order. `event` is the one that led to the plan, `planned_ns` when planning began."""
+class StepExecutor(Protocol):
+    """Runs LLM steps in order. `event` is the one that led to the plan, `planned_ns` when planning began."""
 
     def run_step(self, plan: StepPlan, event: Event, planned_ns: Ns) -> None: ...
 
-    def run_denoise(self, plan: DenoisePlan) -> None: ...
+
+class DenoiseExecutor(Protocol):
+    """Runs denoise batches in order."""
+
+    def run_denoise(self, plan: DenoisePlan, event: Event, planned_ns: Ns) -> None: ...
 
 
 class Transport(Protocol):
@@ -76,7 +80,8 @@ class Ports(msgspec.Struct, frozen=True):
 
     outlet: Outlet
     edge: Edge | None = None
-    executor: Executor | None = None
+    steps: StepExecutor | None = None
+    denoise: DenoiseExecutor | None = None
     transport: Transport | None = None
     group: Group | None = None
 
@@ -144,9 +149,9 @@ class Driver:
             case WakeAt():
                 self._wake(effect)
             case RunStep():
-                _needed(ports.executor, effect).run_step(effect.plan, event, started_ns)
+                _needed(ports.steps, effect).run_step(effect.plan, event, started_ns)
             case RunDenoise():
-                _needed(ports.executor, effect).run_denoise(effect.plan)
+                _needed(ports.denoise, effect).run_denoise(effect.plan, event, started_ns)
             case StartCopy():
                 _needed(ports.transport, effect).start_copy(effect.plan)
             case AbortCopy():

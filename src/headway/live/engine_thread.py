@@ -10,6 +10,7 @@ from headway.core.errors import EngineError
 from headway.core.events import Event, StepDone, StepFailed
 from headway.core.plans import StepPlan
 from headway.core.units import Ns
+from headway.cost.llm import pairs
 from headway.live.clock import Clock
 from headway.live.timing import Handed, StepClock, runnable_since
 from headway.live.wire import StepSpan
@@ -26,6 +27,9 @@ class StepRunner(Protocol):
 class EngineThread:
     """Owns the thread that alone touches the engine.
 
+    On a device that works on by itself (`is_asynchronous`) a second thread waits for results, so that the next step is
+    launched while one runs. A processor computes inside `launch`, and the second thread would only cost a switch.
+
     A step that fails is reported; those queued behind it are void with it and dropped, so that the machine can restart
     from a known state.
     """
@@ -36,6 +40,8 @@ class EngineThread:
         clock: Clock,
         feed: Callable[[Callable[[Ns], Event]], None],
         span: Callable[[StepSpan], None],
+        *,
+        is_asynchronous: bool,
     ) -> None:
         self._engine, self._clock, self._feed, self._span = engine, clock, feed, span
         self._loop = asyncio.get_running_loop()
@@ -43,8 +49,11 @@ class EngineThread:
         self._handed: dict[int, tuple[StepPlan, Handed]] = {}
         self._device = StepClock()
         self._void_below = 0  # steps handed over before the last failure was reported
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
+        self._launched: queue.SimpleQueue[tuple[int, Callable[[], StepDone]] | None] | None = None
+        threading.Thread(target=self._run, name="engine", daemon=True).start()
+        if is_asynchronous:
+            self._launched = queue.SimpleQueue()
+            threading.Thread(target=self._collect, args=(self._launched,), name="results", daemon=True).start()
 
     def run_step(self, plan: StepPlan, event: Event, planned_ns: Ns) -> None:
         """Queue one plan."""
@@ -68,23 +77,45 @@ class EngineThread:
         return future
 
     def close(self) -> None:
-        """Let the thread end after what it is doing."""
+        """Let the threads end after what they are doing."""
         self._work.put(None)
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+        if self._launched is not None:
+            self._launched.put(None)
 
     def _step(self, plan: StepPlan) -> None:
         if plan.step < self._void_below:
             return
         try:
-            done = self._engine.launch(plan)()
+            wait = self._engine.launch(plan)
         except Exception as error:  # the outer loop of the engine: whatever it was, the batch is void and the node told
-            self._void_below = 1 << 62  # until the loop has told the node; nothing may run in between
-            self._post(self._failed, plan.step, f"{type(error).__name__}: {error}")
+            self._void(plan.step, error)
+            return
+        if self._launched is not None:
+            self._launched.put((plan.step, wait))
+        else:
+            self._finish(plan.step, wait)
+
+    def _collect(self, launched: "queue.SimpleQueue[tuple[int, Callable[[], StepDone]] | None]") -> None:
+        while (entry := launched.get()) is not None:
+            self._finish(*entry)
+
+    def _finish(self, step: int, wait: Callable[[], StepDone]) -> None:
+        if step < self._void_below:
+            return
+        try:
+            done = wait()
+        except Exception as error:  # as in `_step`: an asynchronous device fails when its results are awaited
+            self._void(step, error)
             return
         self._post(self._done, done)
+
+    def _void(self, step: int, error: Exception) -> None:
+        self._void_below = 1 << 62  # until the loop has told the node; nothing may run in between
+        self._post(self._failed, step, f"{type(error).__name__}: {error}")
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
         try:
@@ -95,7 +126,18 @@ class EngineThread:
     def _done(self, done: StepDone) -> None:
         plan, handed = self._handed.pop(done.step)
         timing = self._device.complete(done.timing, handed)
-        self._span(StepSpan(plan.step, plan.kind, plan.decodes, plan.prefill_tokens, handed.planned_ns, timing))
+        self._span(
+            StepSpan(
+                step=plan.step,
+                kind=plan.kind,
+                decodes=plan.decodes,
+                kv_tokens=plan.kv_tokens,
+                prefill_tokens=plan.prefill_tokens,
+                prefill_pairs=sum(pairs(chunk.start, chunk.count) for chunk in plan.chunks),
+                planned_ns=handed.planned_ns,
+                timing=timing,
+            )
+        )
         self._feed(
             lambda at_ns: StepDone(
                 at_ns, f"step-{done.step}", done.step, done.seqs, done.tokens, timing, done.stopped, done.scores

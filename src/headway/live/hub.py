@@ -40,13 +40,15 @@ class Hub:
         clock: Clock,
         groups: Mapping[GroupId, Sequence[NodeId]],
         silent: Callable[[NodeId, str], None],
+        heard: Callable[[NodeId, Message], None],
     ) -> None:
-        """`silent` is told of a member that let its group wait past the deadline."""
+        """`silent` is told of a member that let its group wait past the deadline; `heard` sees what replicas send to
+        the nodes of this process."""
         loop = asyncio.get_running_loop()
         self._local: dict[NodeId, Feed] = {}
         self._remote: dict[NodeId, _Remote] = {}
         self._groups = {group: tuple(members) for group, members in groups.items()}
-        self._silent = silent
+        self._silent, self._heard = silent, heard
         self._gatherer = Gatherer(self._groups, clock, loop.call_later, self._gathered, self._missing)
 
     def add_local(self, node: NodeId, feed: Feed) -> None:
@@ -84,6 +86,7 @@ class Hub:
         """A frame that a replica sent to others."""
         match frame:
             case Envelope():
+                self._heard(node, frame.message)
                 self.send(node, frame.dst, frame.message)
             case Blocks():
                 if (remote := self._remote.get(frame.dst)) is not None:

@@ -6,17 +6,20 @@ import msgspec
 
 from headway.core.ids import ModelId, NodeId
 from headway.core.units import Ns
+from headway.cost.llm import StepCostParams
+from headway.sched.executor.buckets import Buckets
+from headway.sched.llm.params import LlmParams
+from headway.sched.registry import PolicyChoice
 
 EngineKind = Literal["torch", "synthetic"]
 Role = Literal["llm", "diffusion"]
 
 
 class SyntheticSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The virtual device of `engine.kind = "synthetic"`: a step takes base + rows + prefill tokens, in real time."""
+    """The virtual device of `engine.kind = "synthetic"`: tokens are a hash, a step takes a fixed time."""
 
     step_us: Annotated[float, msgspec.Meta(ge=0)] = 2000.0
-    row_us: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # per decoding sequence
-    token_us: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # per prefill token
+    token_us: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # added per token of the step
 
 
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +30,8 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: by what the processor is fast at
     kernels: Literal["auto", "native", "torch"] = "auto"  # native: our C++ kernels, compiled on first use
     block_size: Annotated[int, msgspec.Meta(ge=1)] = 16  # tokens per KV block
-    kv_blocks: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: from the memory that is free
+    kv_memory_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048  # per replica, for KV blocks
+    kv_blocks: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: as many as kv_memory_mb holds
     host_slots: Annotated[int, msgspec.Meta(ge=0)] = 0  # swap space, in blocks
     max_model_len: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: what the model was made for
     synthetic: SyntheticSettings = SyntheticSettings()
@@ -44,12 +48,37 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # how long running requests may go on after SIGTERM
 
 
+class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a replica's node feeds its engine. Steps in flight are `scheduler.async_depth`."""
+
+    pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
+    buckets: Buckets = Buckets()
+    report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
+    orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long
+    failures_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # failed steps in a row before requests are given up
+
+
+class LlmSpec(msgspec.Struct, frozen=True):
+    """What an LLM replica runs."""
+
+    folder: str | None  # of the model; None with the synthetic engine
+    cache: str
+    engine: EngineSettings
+    scheduler: LlmParams
+    cost: StepCostParams
+    executor: ExecutorSettings
+
+
 class ReplicaSpec(msgspec.Struct, frozen=True):
-    """One replica."""
+    """One replica. `listeners` hear its reports."""
 
     node: NodeId
     role: Role
     model: ModelId
+    listeners: tuple[NodeId, ...]
+    llm: LlmSpec | None = None
+    event_logs: str | None = None
+    drain_s: float = 10.0
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -112,7 +112,9 @@ class StepSpan(msgspec.Struct, frozen=True, gc=False):
     step: int
     kind: str
     decodes: int
+    kv_tokens: int  # context of the decoding rows
     prefill_tokens: int
+    prefill_pairs: int  # query-key pairs of the chunks
     planned_ns: Ns  # when planning began
     timing: StepTiming
 

@@ -17,7 +17,7 @@ def record(number: int, ended_ns: int = 10) -> EvidenceRecord:
 
 def step(number: int, done_ns: int) -> StepSpan:
     timing = StepTiming(launched_ns=done_ns - 20, started_ns=done_ns - 15, done_ns=done_ns, plan_ns=4)
-    return StepSpan(number, "decode", 3, 0, done_ns - 30, timing)
+    return StepSpan(number, "decode", 3, 40, 0, 0, done_ns - 30, timing)
 
 
 def trace(timeline: Timeline, since_ns: int, requests: list[EvidenceRecord]) -> list[dict[str, object]]:

@@ -44,7 +44,7 @@ FRAMES: list[Frame] = [
     Envelope(NodeId("rep-1"), NodeId("front"), Tokens((RequestId("req-1"),), (1,), (0,), (9,), 3)),
     Blocks(NodeId("a"), NodeId("b"), TransferId("x"), 0, -1, (1, 2), b"\x01\x02", last=True),
     Gather(GroupId("g"), 3, Proposal("decode", 1, 1), 9),
-    Spans((StepSpan(1, "decode", 2, 0, 3, StepTiming(4, 5, 6)),)),
+    Spans((StepSpan(1, "decode", 2, 9, 0, 0, 3, StepTiming(4, 5, 6)),)),
 ]
 
 

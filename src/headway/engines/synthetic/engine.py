@@ -10,7 +10,7 @@ from headway.core.errors import EngineError
 from headway.core.events import StepDone, Stopped
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan, StepTiming, Swap
 from headway.core.ports import ModelLimits
-from headway.core.units import ns_from_s
+from headway.core.units import Ns, ns_from_s
 from headway.engines.synthetic.tokens import EMPTY, is_stop, mix, sample
 
 
@@ -41,8 +41,8 @@ class _Sequence:
 class SyntheticEngine:
     """Implements `core.ports.LlmEngine`. Raises EngineError for a plan that does not fit what it holds."""
 
-    def __init__(self, params: SyntheticParams) -> None:
-        self._params = params
+    def __init__(self, params: SyntheticParams, clock: Callable[[], Ns] = time.monotonic_ns) -> None:
+        self._params, self._clock = params, clock
         self._slots = array("Q", bytes(8 * params.kv_blocks * params.block_size))
         self._host = array("Q", bytes(8 * params.host_slots * params.block_size))
         self._sequences: dict[int, _Sequence] = {}
@@ -75,9 +75,9 @@ class SyntheticEngine:
 
     def launch(self, plan: StepPlan) -> Callable[[], StepDone]:
         """Start a step on the fake device; the returned call waits for its end."""
-        launched_ns = time.monotonic_ns()
+        launched_ns = self._clock()
         seqs, tokens, stopped = self.apply(plan)
-        prepared_ns = time.monotonic_ns()
+        prepared_ns = self._clock()
         began_ns = max(prepared_ns, self._device_free_ns)
         idle_ns = began_ns - self._device_free_ns if self._device_free_ns else 0
         took_s = self._params.step_s + self._params.token_s * plan.tokens
@@ -85,9 +85,9 @@ class SyntheticEngine:
         done_ns = self._device_free_ns
 
         def wait() -> StepDone:
-            while (left_ns := done_ns - time.monotonic_ns()) > 0:
+            while (left_ns := done_ns - self._clock()) > 0:
                 time.sleep(left_ns / 1e9)
-            at_ns = time.monotonic_ns()
+            at_ns = self._clock()
             host_ns = prepared_ns - launched_ns
             timing = StepTiming(launched_ns, began_ns, at_ns, host_ns=host_ns, idle_gap_ns=min(idle_ns, host_ns))
             return StepDone(at_ns, f"step {plan.step}", plan.step, seqs, tokens, timing, stopped)

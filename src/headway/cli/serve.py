@@ -1,0 +1,108 @@
+"""`headway serve`: load a model, print one ready line, answer over HTTP until SIGINT or SIGTERM."""
+
+import asyncio
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from headway.cli import EXIT_FAILED, EXIT_OK
+
+# `headway serve --help` must not wait for what only serving imports.
+if TYPE_CHECKING:
+    from headway.live.config import Config
+    from headway.live.launch import Running
+
+Tell = Callable[[str, str], None]
+
+app = typer.Typer(add_completion=False)
+
+Engine = Annotated[
+    Literal["torch", "synthetic"] | None,
+    typer.Option(help="synthetic: no model and no torch, tokens are noise on a fixed clock."),
+]
+
+
+@app.command()
+def serve(
+    config: Annotated[Path | None, typer.Option(help="TOML file (also $HEADWAY_CONFIG). None is needed.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port.")] = None,
+    model: Annotated[str | None, typer.Option(help="A name of `headway models`, a folder, or a hub id.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, help="Engine processes.")] = None,
+    engine: Engine = None,
+    assignments: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of the configuration; repeatable.")
+    ] = [],  # noqa: B006  typer copies it
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the log of every process.")] = False,
+) -> None:
+    """Serve models over an OpenAI-compatible API; `headway config show` tells what would run."""
+    from headway.live.config import Host, flag_layer, layers, resolve, set_layer
+
+    flags = [
+        flag_layer(flag, key, value)
+        for flag, key, value in (
+            ("--host", "server.host", host),
+            ("--port", "server.port", port),
+            ("--model", "model.name", model),
+            ("--replicas", "model.replicas", replicas),
+            ("--engine", "engine.kind", engine),
+        )
+        if value is not None
+    ]
+    flags += [set_layer(assignment) for assignment in assignments]
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    started = time.monotonic()
+    resolved = resolve(layers(config, os.environ, flags), Host(os.cpu_count() or 1))
+
+    def tell(who: str, what: str) -> None:
+        typer.echo(f"[{time.monotonic() - started:6.1f} s] {who}: {what}", err=True)
+
+    for adjustment in resolved.adjustments:
+        tell("config", f"{adjustment.key} = {adjustment.value} ({adjustment.reason})")
+    raise typer.Exit(asyncio.run(_run(resolved.config, tell)))
+
+
+async def _run(config: "Config", tell: Tell) -> int:
+    from headway.core.errors import EngineError
+    from headway.live.launch import Running, bind, find_model
+
+    listener = bind(config.server.host, config.server.port)
+    loop = asyncio.get_running_loop()
+    served = await loop.run_in_executor(None, find_model, config, lambda line: tell("model", line))
+    running = Running(config, served, tell)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop, running, number, tell)
+    address, port = listener.getsockname()[:2]
+    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    try:
+        await running.run(listener, lambda: typer.echo(ready_line(url, served.name)))
+    except EngineError as error:
+        tell("serve", str(error))
+        return EXIT_FAILED
+    tell("serve", "stopped")
+    return EXIT_OK
+
+
+def _stop(running: "Running", number: signal.Signals, tell: Tell) -> None:
+    """The first signal ends the server in order, the next one at once."""
+    tell("serve", f"{number.name}: finishing what runs; once more to end at once")
+    signal.signal(number, signal.SIG_DFL)
+    running.stop()
+
+
+def ready_line(url: str, model: str) -> str:
+    """One line with the address, the model, and a command that gets an answer when pasted into a shell."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64})
+    shown = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+    command = f"curl -s {shown}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"
+    return f"ready: {url} serves {model}; try: {command}"

@@ -1,0 +1,132 @@
+"""The only place that joins `sched` and `engines`: builds a replica's engine and its node from the start order."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from headway.core.errors import ConfigError
+from headway.core.ports import LlmEngine, ModelLimits, Node
+from headway.core.units import Ns
+from headway.cost.llm import StepCost
+from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
+from headway.live.byte_tokens import EOS, VOCAB_SIZE
+from headway.live.spec import LlmSpec, ReplicaSpec
+from headway.sched.llm.machine import LlmMachine
+from headway.sched.nodes import Membership, WorkerConfig, WorkerNode
+
+MIB: Final = 1 << 20
+SYNTHETIC_LENGTH: Final = 8192
+SYNTHETIC_BLOCKS: Final = 4096
+
+
+class IsIdle(Protocol):
+    """True when a node holds no request."""
+
+    def __call__(self) -> bool: ...
+
+
+class BuiltNode(msgspec.Struct, frozen=True):
+    """A node and whether it is idle."""
+
+    node: Node
+    is_idle: IsIdle
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """All that a node is built from; kept beside its event log, so that a fresh one can replay it."""
+
+    spec: ReplicaSpec
+    incarnation: int
+    limits: ModelLimits
+
+
+def llm_node(recipe: Recipe) -> BuiltNode:
+    """The WorkerNode of an LLM replica. Raises ConfigError for combinations that cannot work."""
+    spec, limits = recipe.spec, recipe.limits
+    llm = llm_part(spec)
+    cost = llm.cost
+    if not cost.kv_bytes_per_block:
+        cost = msgspec.structs.replace(cost, kv_bytes_per_block=limits.kv_bytes_per_block)
+    machine = LlmMachine(llm.scheduler, limits, StepCost(cost), spec.node)
+    executor = llm.executor
+    config = WorkerConfig(
+        credits=llm.scheduler.async_depth,
+        pace=executor.pace,
+        buckets=executor.buckets,
+        report_interval_ms=executor.report_interval_ms,
+        orphan_grace_s=executor.orphan_grace_s,
+        failures_max=executor.failures_max,
+    )
+    node = WorkerNode(Membership(spec.node, recipe.incarnation, spec.listeners), machine, limits, config)
+    return BuiltNode(node, lambda: machine.live == 0)
+
+
+def llm_part(spec: ReplicaSpec) -> LlmSpec:
+    """The LLM part of a spec. Raises ConfigError."""
+    if spec.llm is None:
+        raise ConfigError(f"replica {spec.node} has role {spec.role} and no LLM part")
+    return spec.llm
+
+
+def load_llm(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]) -> LlmEngine:
+    """Load the engine; `tell(phase, done, note)` hears the phases. Runs outside the event loop."""
+    llm = llm_part(spec)
+    if llm.engine.kind == "synthetic":
+        return _synthetic(spec, llm, clock)
+    return _load_torch(spec, llm, clock, tell)
+
+
+def _synthetic(spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns]) -> LlmEngine:
+    engine, device = llm.engine, llm.engine.synthetic
+    return SyntheticEngine(
+        SyntheticParams(
+            model=spec.model,
+            vocab_size=VOCAB_SIZE,
+            max_model_len=engine.max_model_len or SYNTHETIC_LENGTH,
+            block_size=engine.block_size,
+            kv_blocks=engine.kv_blocks or SYNTHETIC_BLOCKS,
+            host_slots=engine.host_slots,
+            eos_token_ids=(EOS,),
+            step_s=device.step_us / 1e6,
+            token_s=device.token_us / 1e6,
+        ),
+        clock,
+    )
+
+
+def _load_torch(
+    spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]
+) -> LlmEngine:
+    tell("import", 0.0, "torch")
+    # torch is imported only where a torch engine runs: everything else works in an environment without it.
+    from headway.engines.llm.config import read_config
+    from headway.engines.llm.engine import EngineSettings as TorchSettings
+    from headway.engines.llm.engine import TorchLlmEngine
+
+    engine = llm.engine
+    if llm.folder is None:
+        raise ConfigError(f"replica {spec.node}: engine.kind = 'torch' needs a model folder")
+    model = read_config(Path(llm.folder))
+    block_bytes = 2 * model.layers * engine.block_size * model.kv_heads * model.head_dim * 4
+    kv_blocks = engine.kv_blocks if engine.kv_blocks is not None else engine.kv_memory_mb * MIB // block_bytes
+    tell("load", 0.0, f"{kv_blocks} KV blocks of {engine.block_size} tokens")
+    built = TorchLlmEngine(
+        TorchSettings(
+            folder=Path(llm.folder),
+            model=spec.model,
+            cache=Path(llm.cache),
+            kv_blocks=kv_blocks,
+            block_size=engine.block_size,
+            host_slots=engine.host_slots,
+            max_model_len=engine.max_model_len,
+            max_step_tokens=llm.scheduler.step_tokens,
+            threads=engine.threads or 1,
+            dtype=engine.dtype,
+            kernels=engine.kernels,
+        ),
+        clock,
+    )
+    tell("load", 1.0, built.description)
+    return built

@@ -1,0 +1,90 @@
+"""What the parent process knows of its replicas: phases of loading, limits, last reports, engine steps."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from headway.core.ids import NodeId
+from headway.core.messages import Message, Report
+from headway.core.ports import ModelLimits
+from headway.core.reports import ReplicaReport
+from headway.core.units import Ns, ms_from_ns
+from headway.cost.llm import StepCost, StepCostParams, StepShape
+from headway.live.stores import Timeline
+from headway.live.wire import Phase, Ready, StepSpan
+
+Tell = Callable[[NodeId, str], None]
+
+
+class Known(msgspec.Struct):
+    """One replica."""
+
+    model: str
+    incarnation: int = 0  # of the one that is there; 0: none is
+    limits: ModelLimits | None = None
+    report: ReplicaReport | None = None
+    phase: tuple[str, Ns] | None = None
+    load_ns: Ns = 0
+    lost: str | None = None  # why it is not there
+
+
+class Board:
+    """Told by the supervisor (`FleetWatcher`) and by the hub; read by `Serving`."""
+
+    def __init__(
+        self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell
+    ) -> None:
+        self.replicas = {node: Known(model) for node, model in models.items()}
+        self._timeline, self._tell = timeline, tell
+        self._belief = {node: StepCost(cost) for node in models}
+
+    def phase(self, node: NodeId, phase: Phase) -> None:
+        """A phase of loading."""
+        known = self.replicas[node]
+        self._end_phase(node, known, phase.at_ns)
+        if phase.done < 1.0:
+            known.phase = (phase.name, phase.at_ns)
+            self._tell(node, f"{phase.name}{': ' if phase.note else ''}{phase.note}")
+        elif phase.note:
+            self._tell(node, phase.note)
+
+    def joined(self, node: NodeId, incarnation: int, ready: Ready) -> None:
+        """It is ready."""
+        known = self.replicas[node]
+        known.incarnation, known.limits, known.load_ns, known.lost = incarnation, ready.limits, ready.load_ns, None
+        known.report = None
+        self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s")
+
+    def lost(self, node: NodeId, incarnation: int, reason: str) -> None:
+        """It is gone."""
+        known = self.replicas[node]
+        known.incarnation, known.report, known.lost = 0, None, reason
+        self._tell(node, f"lost (incarnation {incarnation}): {reason}")
+
+    def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
+        """Engine steps: for the trace, and to learn what steps cost."""
+        self._timeline.add_steps(node, steps)
+        belief = self._belief[node]
+        for step in steps:
+            shape = StepShape(step.decodes, step.kv_tokens, step.prefill_tokens, step.prefill_pairs)
+            belief.observe(shape, step.timing.done_ns - step.timing.started_ns)
+
+    def heard(self, src: NodeId, message: Message) -> None:
+        """A message on its way to a node of this process; reports are kept."""
+        known = self.replicas.get(src)
+        if known is not None and isinstance(message, Report) and message.report.incarnation == known.incarnation:
+            known.report = message.report
+
+    def belief(self, node: NodeId) -> StepCost:
+        """What its steps are believed to cost."""
+        return self._belief[node]
+
+    def serving(self, model: str) -> list[NodeId]:
+        """The replicas of a model that are there."""
+        return [node for node, known in self.replicas.items() if known.model == model and known.incarnation]
+
+    def _end_phase(self, node: NodeId, known: Known, at_ns: Ns) -> None:
+        if known.phase is not None:
+            name, began_ns = known.phase
+            self._timeline.add_load(node, name, began_ns, at_ns)
+            known.phase = None

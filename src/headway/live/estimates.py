@@ -1,0 +1,57 @@
+"""Predicts what a request needs, from what the replicas' steps are believed to cost and their last reports."""
+
+from headway.adapters.gateway.ports import Estimate
+from headway.core.errors import CapacityError
+from headway.core.ids import NodeId
+from headway.core.request import LlmRequest
+from headway.core.units import Ns, s_from_ns
+from headway.cost.llm import pairs
+from headway.live.board import Board, Known
+
+
+def estimate(request: LlmRequest, board: Board) -> Estimate:
+    """The replica with the least predicted TTFT counts. Raises CapacityError when none of the model is there."""
+    nodes = board.serving(request.model)
+    if not nodes:
+        raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
+    return min((_on(request, board, node) for node in nodes), key=lambda found: found.ttft_ns)
+
+
+def _on(request: LlmRequest, board: Board, node: NodeId) -> Estimate:
+    known, belief = board.replicas[node], board.belief(node)
+    report = known.report
+    running = 0 if report is None else report.running
+    kv_tokens = 0 if report is None else report.running_kv_tokens
+    queued = 0 if report is None else report.waiting_prefill_tokens
+    prompt, output = len(request.prompt), request.sampling.max_tokens
+    queue_ns = belief.step_ns(running, kv_tokens, queued, pairs(0, queued)) if queued else 0
+    prefill_ns = belief.step_ns(running, kv_tokens, prompt, pairs(0, prompt))
+    # Half of the output stands for the context that decoding sees on average.
+    step_ns = belief.step_ns(running + 1, kv_tokens + prompt + output // 2)
+    ttft_ns = queue_ns + prefill_ns
+    decode_ns = step_ns * max(0, output - 1)
+    # A step serves every running request; each pays its share of it.
+    device_ns = prefill_ns + decode_ns // (running + 1)
+    return Estimate(
+        ttft_ns=ttft_ns,
+        tpot_ns=step_ns,
+        device_seconds=s_from_ns(device_ns),
+        kv_bytes=_kv_blocks(request, known) * (0 if known.limits is None else known.limits.kv_bytes_per_block),
+        verdict=_verdict(request, known, ttft_ns, ttft_ns + decode_ns),
+    )
+
+
+def _kv_blocks(request: LlmRequest, known: Known) -> int:
+    size = 1 if known.limits is None else known.limits.block_size
+    return -(-(len(request.prompt) + request.sampling.max_tokens) // size)
+
+
+def _verdict(request: LlmRequest, known: Known, ttft_ns: Ns, e2e_ns: Ns) -> str:
+    slo, now_ns = request.slo, request.arrived_ns
+    if known.limits is not None and _kv_blocks(request, known) > known.limits.kv_blocks:
+        return "reject"
+    late_first = slo.ttft_deadline_ns is not None and now_ns + ttft_ns > slo.ttft_deadline_ns
+    late_end = slo.e2e_deadline_ns is not None and now_ns + e2e_ns > slo.e2e_deadline_ns
+    if late_first or late_end:
+        return "reject"
+    return "queue" if known.report is not None and known.report.waiting else "admit"

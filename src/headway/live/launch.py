@@ -1,0 +1,149 @@
+"""From a resolved configuration to what `Live` starts, and the HTTP server in front of it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import uvicorn
+
+from headway.adapters.gateway.app import build_app
+from headway.adapters.models import ModelError, ModelFiles, cache_folder, pull
+from headway.adapters.tokenizer import Tokenizer
+from headway.core.errors import ConfigError
+from headway.core.ids import ModelId, NodeId
+from headway.live.byte_tokens import byte_tokenizer
+from headway.live.clock import Clock
+from headway.live.config import Config, gateway_settings
+from headway.live.run import FRONT, Live, Plan
+from headway.live.spec import LlmSpec, ReplicaSpec
+
+SYNTHETIC_MODEL: Final = "synthetic"
+Progress = Callable[[str], None]
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The model of the configuration: its name for clients, its folder (none is needed for the synthetic engine)."""
+
+    name: str
+    files: ModelFiles | None
+
+    def tokenizer(self) -> Tokenizer:
+        """Reads its files."""
+        return byte_tokenizer() if self.files is None else Tokenizer.from_folder(self.files.folder)
+
+
+def find_model(config: Config, progress: Progress) -> Served:
+    """Resolve the model, fetching it if needed. Raises ConfigError."""
+    if config.engine.kind == "synthetic":
+        return Served(config.model.served_name or SYNTHETIC_MODEL, None)
+    try:
+        files = pull(config.model.name, progress)
+    except ModelError as error:
+        raise ConfigError(f"model.name: {error}") from error
+    return Served(config.model.served_name or files.name, files)
+
+
+def plan(config: Config, served: Served) -> Plan:
+    """What to start."""
+    llm = LlmSpec(
+        folder=None if served.files is None else str(served.files.folder),
+        cache=str(cache_folder()),
+        engine=config.engine,
+        scheduler=config.scheduler,
+        cost=config.cost,
+        executor=config.executor,
+    )
+    replicas = tuple(
+        ReplicaSpec(
+            node=NodeId(f"rep-{number}"),
+            role="llm",
+            model=ModelId(served.name),
+            listeners=(FRONT,),
+            llm=llm,
+            event_logs=config.telemetry.event_logs,
+            drain_s=config.supervisor.drain_s,
+        )
+        for number in range(config.model.replicas)
+    )
+    return Plan(replicas, config.front, config.cost, config.telemetry, config.supervisor)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen before anything is loaded, so that a port in use is told at once. Raises ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise ConfigError(f"server.host, server.port: cannot listen on {host} port {port}: {reason}") from error
+    return listener
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the process has one place that decides how it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+class Running:
+    """One `headway serve`."""
+
+    def __init__(self, config: Config, served: Served, tell: Callable[[NodeId, str], None]) -> None:
+        self._config, self._served = config, served
+        self.live = Live(plan(config, served), Clock(), tell)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._stop.set()
+
+    async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
+        """Load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left."""
+        stopping = asyncio.create_task(self._stop.wait())
+        loading = asyncio.create_task(self.live.start())
+        try:
+            await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not self._stop.is_set():
+                loading.result()
+                await self._serve(listener, ready)
+        finally:
+            loading.cancel()
+            stopping.cancel()
+            await asyncio.gather(loading, stopping, return_exceptions=True)
+            await self.live.stop()
+
+    async def _serve(self, listener: socket.socket, ready: Callable[[], None]) -> None:
+        settings = self._config.server
+        tokenizers = {self._served.name: self._served.tokenizer()}
+        server = HttpServer(
+            uvicorn.Config(
+                build_app(self.live.serving, tokenizers, gateway_settings(self._config)),
+                http="httptools",
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
+            )
+        )
+        http = asyncio.create_task(server.serve(sockets=[listener]))
+        fleet = asyncio.create_task(self.live.run())
+        stopping = asyncio.create_task(self._stop.wait())
+        while not server.started and not http.done():
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        ready()
+        await asyncio.wait({http, fleet, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await http
+        stopping.cancel()
+        if fleet.done():
+            fleet.result()
+        fleet.cancel()

@@ -1,0 +1,248 @@
+"""One replica as a process: its node on the main thread, its engine on another, one socket to the hub.
+
+`python -m headway.live.replica_host` reads its start order from stdin, which then stays open: its end means that the
+parent died, and this process ends at once. SIGTERM drains. SIGINT is the parent's business.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headway.core.effects import Propose
+from headway.core.errors import ConfigError, HeadwayError
+from headway.core.events import Event, MessageArrived, PeerLost
+from headway.core.ids import NodeId
+from headway.core.messages import Drain, Message
+from headway.core.units import Ns, ns_from_s
+from headway.live.assemble import BuiltNode, Recipe, llm_node, load_llm
+from headway.live.clock import Clock
+from headway.live.driver import Driver, Ports
+from headway.live.engine_thread import EngineThread
+from headway.live.eventlog import EventLog
+from headway.live.hub import proposals_event
+from headway.live.spec import Start
+from headway.live.transport import BlockTransport
+from headway.live.warmup import warm_up
+from headway.live.wire import (
+    Beat,
+    Blocks,
+    Envelope,
+    Failed,
+    Gather,
+    Gathered,
+    Hello,
+    Link,
+    Lost,
+    Phase,
+    Ready,
+    Spans,
+    StepSpan,
+    Stop,
+    WireError,
+)
+
+log = logging.getLogger(__name__)
+
+EXIT_ORPHAN: Final = 75
+BEAT_S: Final = 1.0
+SPANS_S: Final = 0.2
+_DRAIN_POLL_S: Final = 0.02
+
+
+class SocketOutlet:
+    """Messages and group proposals of this node, to the hub."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def send(self, src: NodeId, dst: NodeId, message: Message) -> None:
+        """Messages to itself stay here: they are as ordered as any other pair's."""
+        self._link.send(Envelope(src, dst, message))
+
+    def propose(self, effect: Propose) -> None:
+        """Contribute to the all-gather."""
+        self._link.send(Gather(effect.group, effect.step, effect.proposal, effect.deadline_ns))
+
+
+class Replica:
+    """The process, from its connection to its end."""
+
+    def __init__(self, start: Start, link: Link, clock: Clock) -> None:
+        self._start, self._link, self._clock = start, link, clock
+        self._spans: list[StepSpan] = []
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Load, announce, serve until the hub closes the link or says Stop, or a drain is complete."""
+        spec = self._start.spec
+        self._link.send(Hello(spec.node, self._start.incarnation))
+        self._every(BEAT_S, lambda: self._link.send(Beat(self._clock.now_ns())))
+        began_ns = self._clock.now_ns()
+        engine = await self._loop.run_in_executor(None, load_llm, spec, self._clock.now_ns, self._tell)
+        recipe = Recipe(spec, self._start.incarnation, engine.limits)
+        built = llm_node(recipe)
+        feed = LateFeed()
+        thread = EngineThread(
+            engine, self._clock, feed, self._spans.append, is_asynchronous=engine.limits.device != "cpu"
+        )
+        self._tell("warm-up", 0.0, "")
+        await thread.call(lambda: warm_up(engine))
+        self._tell("warm-up", 1.0, "")
+        outlet = SocketOutlet(self._link)
+        transport = BlockTransport(
+            spec.node, engine, thread, self._link.send, feed, engine.limits.kv_bytes_per_block
+        )
+        ports = Ports(outlet, steps=thread, transport=transport, group=outlet)
+        driver = Driver(built.node, self._clock, ports, event_log=open_log(recipe))
+        feed.target = driver.feed
+        self._loop.add_signal_handler(signal.SIGTERM, self._drain, driver, built)
+        self._every(SPANS_S, self._send_spans)
+        self._link.send(Ready(engine.limits, self._clock.now_ns() - began_ns))
+        receiver = asyncio.ensure_future(self._receive(driver, transport))
+        await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
+        if receiver.done():
+            receiver.result()
+        driver.close()
+
+    def fail(self, error: BaseException) -> None:
+        """An error that nobody awaits (a callback's) ends the process like any other."""
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    async def finished(self) -> None:
+        """Raise what `fail` was told."""
+        if self._over.done():
+            self._over.result()
+
+    async def _receive(self, driver: Driver, transport: BlockTransport) -> None:
+        while (frame := await self._link.receive()) is not None:
+            match frame:
+                case Envelope():
+                    driver.feed(_arrived(frame))
+                case Blocks():
+                    transport.arrived(frame)
+                case Gathered():
+                    driver.feed(proposals_event(frame))
+                case Lost():
+                    driver.feed(_lost(frame))
+                case Stop():
+                    return
+                case _:
+                    raise WireError(f"the hub sent a {type(frame).__name__}, which only a replica sends")
+
+    def _tell(self, phase: str, done: float, note: str) -> None:
+        """Report a phase of loading, from any thread."""
+        self._loop.call_soon_threadsafe(self._link.send, Phase(phase, done, self._clock.now_ns(), note))
+
+    def _every(self, interval_s: float, call: Callable[[], None]) -> None:
+        def again() -> None:
+            call()
+            self._loop.call_later(interval_s, again)
+
+        again()
+
+    def _send_spans(self) -> None:
+        if self._spans:
+            self._link.send(Spans(tuple(self._spans)))
+            self._spans.clear()
+
+    def _drain(self, driver: Driver, built: BuiltNode) -> None:
+        """Take nothing new; end when nothing runs or the time is over."""
+        node = self._start.spec.node
+        driver.feed(lambda at_ns: MessageArrived(at_ns, "SIGTERM", node, Drain("SIGTERM")))
+        deadline_ns = self._clock.now_ns() + ns_from_s(self._start.spec.drain_s)
+
+        def look() -> None:
+            if self._over.done():
+                return
+            if built.is_idle() or self._clock.now_ns() >= deadline_ns:
+                self._over.set_result(None)
+
+        self._every(_DRAIN_POLL_S, look)
+
+
+class LateFeed:
+    """The driver's `feed`, for parts that are built before the driver is."""
+
+    target: Callable[[Callable[[Ns], Event]], None]
+
+    def __call__(self, make: Callable[[Ns], Event]) -> None:
+        self.target(make)
+
+
+def _arrived(frame: Envelope) -> Callable[[Ns], Event]:
+    return lambda at_ns: MessageArrived(at_ns, str(frame.src), frame.src, frame.message)
+
+
+def _lost(frame: Lost) -> Callable[[Ns], Event]:
+    return lambda at_ns: PeerLost(at_ns, "hub", frame.node, frame.incarnation)
+
+
+def open_log(recipe: Recipe) -> EventLog | None:
+    """The node's event log with its recipe beside it, where the spec asks for one."""
+    folder = recipe.spec.event_logs
+    if folder is None:
+        return None
+    stem = Path(folder) / f"{recipe.spec.node}-{recipe.incarnation}"
+    stem.with_suffix(".recipe").write_bytes(msgspec.msgpack.encode(recipe))
+    return EventLog(stem.with_suffix(".events"))
+
+
+async def host(start: Start) -> int:
+    """Connect and run; the reason of a failure goes to the supervisor before the process ends."""
+    reader, writer = await asyncio.open_unix_connection(start.socket)
+    link = Link(reader, writer)
+    replica = Replica(start, link, Clock(start.run_start_ns))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: replica.fail(_error_in(context)))
+    try:
+        await replica.run()
+        await replica.finished()
+    except Exception as error:  # the outer loop of the process: it ends with its story
+        if not isinstance(error, ConfigError):
+            log.exception("replica %s ends", start.spec.node)
+        words = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
+        link.send(Failed(words))
+        await link.flush()
+        return 1
+    await link.flush()
+    return 0
+
+
+def _error_in(context: Mapping[str, object]) -> BaseException:
+    found = context.get("exception")
+    return found if isinstance(found, BaseException) else RuntimeError(str(context.get("message")))
+
+
+def _read_start() -> Start:
+    length = int.from_bytes(sys.stdin.buffer.read(4), "big")
+    return msgspec.msgpack.decode(sys.stdin.buffer.read(length), type=Start)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(EXIT_ORPHAN)
+
+
+def main() -> None:
+    """The process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    start = _read_start()
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    code = asyncio.run(host(start))
+    sys.stdout.flush()
+    # The engine's thread may be inside a step; a normal exit would wait for it or tear the library down under it.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

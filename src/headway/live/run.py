@@ -1,0 +1,119 @@
+"""One host on the wall clock: the front, the hub between it and the replicas, and `Serving`."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headway.adapters.gateway.ports import ModelCard
+from headway.core.events import Event
+from headway.core.ids import GroupId, NodeId
+from headway.core.ports import ModelLimits, Node
+from headway.cost.llm import StepCostParams
+from headway.live.board import Board, Tell
+from headway.live.clock import Clock, unix_s
+from headway.live.driver import Driver, Ports
+from headway.live.eventlog import EventLog
+from headway.live.hub import Hub
+from headway.live.serving import LiveServing, Wiring
+from headway.live.spec import ReplicaSpec, SupervisorSettings
+from headway.live.stores import TelemetrySettings, Timeline
+from headway.live.supervisor import Supervisor
+from headway.sched.nodes import FrontConfig, FrontNode
+
+log = logging.getLogger(__name__)
+
+FRONT: Final = NodeId("node-front-0")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is started."""
+
+    replicas: tuple[ReplicaSpec, ...]
+    front: FrontConfig
+    cost: StepCostParams
+    telemetry: TelemetrySettings
+    supervisor: SupervisorSettings
+    groups: Mapping[GroupId, Sequence[NodeId]] = {}  # msgspec copies the default
+
+
+class Live:
+    """Everything but HTTP."""
+
+    def __init__(self, plan: Plan, clock: Clock, tell: Tell) -> None:
+        telemetry = plan.telemetry
+        timeline = Timeline(telemetry)
+        self.board = Board({spec.node: spec.model for spec in plan.replicas}, timeline, plan.cost, tell)
+        self.serving = LiveServing(clock, self.board, timeline, telemetry)
+        self.hub = Hub(clock, plan.groups, self._silent, self.board.heard)
+        self._plan, self._clock = plan, clock
+        self.front = FrontNode(FRONT, plan.front)
+        self._drivers = [self._driver(self.front)]
+        self.supervisor = Supervisor(plan.replicas, self.hub, self.board, plan.supervisor, clock)
+
+    def _driver(self, node: Node) -> Driver:
+        folder = self._plan.telemetry.event_logs
+        event_log = None if folder is None else EventLog(Path(folder) / f"{node.id}.events")
+        driver = Driver(
+            node, self._clock, Ports(self.hub, edge=self.serving.edge), event_log=event_log, fault=_report_fault
+        )
+        self.hub.add_local(node.id, driver.feed)
+        return driver
+
+    async def start(self) -> None:
+        """Start the replicas and wait until every one is ready. Raises EngineError with the reason when one cannot."""
+        await self.supervisor.start()
+        front = self._drivers[0]
+        wiring = Wiring(
+            front=self.front,
+            feed=front.feed,
+            send=self.hub.send,
+            waiting=lambda: len(self.front.dispatch.queue),
+            in_flight=lambda: len(self.front.book.requests),
+        )
+        self.serving.attach(wiring, self._cards())
+
+    async def run(self) -> None:
+        """Return never; raises EngineError when no replica is left."""
+        await self.supervisor.run()
+
+    async def stop(self) -> None:
+        """End the replicas."""
+        await self.supervisor.stop(self._plan.supervisor.drain_s)
+        for driver in self._drivers:
+            driver.close()
+
+    def check(self) -> None:
+        """Raise InvariantError unless the nodes of this process agree with themselves."""
+        for driver in self._drivers:
+            driver.check()
+
+    def _silent(self, node: NodeId, reason: str) -> None:
+        self.supervisor.kill(node, reason)
+
+    def _cards(self) -> list[ModelCard]:
+        limits: dict[str, ModelLimits] = {}
+        for known in self.board.replicas.values():
+            if known.limits is not None:
+                limits.setdefault(known.model, known.limits)
+        created = unix_s()
+        return [
+            ModelCard(
+                id=model,
+                modalities=("text",),
+                max_model_len=found.max_model_len,
+                created=created,
+                block_size=found.block_size,
+                vocab_size=found.vocab_size,
+                eos_token_ids=found.eos_token_ids,
+                root=model,
+            )
+            for model, found in limits.items()
+        ]
+
+
+def _report_fault(event: Event, error: Exception) -> None:
+    """A bug in a node of this process: told with its event; the other requests go on."""
+    log.error("event %s broke a node", type(event).__name__, exc_info=error)

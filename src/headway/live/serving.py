@@ -1,0 +1,178 @@
+"""`Serving` (adapters/gateway/ports) around one FrontNode: requests in, streams out, and what operators read."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TokenStream
+from headway.core.decisions import Decision
+from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import NodeId, RequestId
+from headway.core.ledger import AccountView, Ledger
+from headway.core.messages import Message, ResetPrefixCache
+from headway.core.request import LlmRequest, Request
+from headway.core.units import Ns, ms_from_ns, ns_from_s
+from headway.live.board import Board
+from headway.live.clock import Clock
+from headway.live.estimates import estimate
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline
+from headway.live.streams import StreamEdge
+
+
+class FrontView(Protocol):
+    """What is read of the FrontNode beside its effects."""
+
+    @property
+    def id(self) -> NodeId: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+
+class Wiring(msgspec.Struct, frozen=True):
+    """How a serving reaches its front and the replicas."""
+
+    front: FrontView
+    feed: Callable[[Callable[[Ns], Event]], None]
+    send: Callable[[NodeId, NodeId, Message], None]
+    waiting: Callable[[], int]  # in the front's queue
+    in_flight: Callable[[], int]  # that the front has not closed
+
+
+class LiveServing:
+    """One gateway's view of the system. Called from the event loop only."""
+
+    def __init__(self, clock: Clock, board: Board, timeline: Timeline, settings: TelemetrySettings) -> None:
+        self._clock, self._board, self._timeline = clock, board, timeline
+        self._evidence = EvidenceStore(settings.evidence_records_max, settings.evidence_bytes_max)
+        self._sinks: list[RecordSink] = []
+        self._admissions: dict[str, int] = {}
+        self._not_routed_yet: dict[RequestId, None] = {}  # admission's verdict on them is counted already
+        self._routed: dict[RequestId, None] = {}  # once; a second route is a retry, not an admission
+        self._resets = 0
+        self._cards: tuple[ModelCard, ...] = ()
+        self._wiring: Wiring | None = None
+        self.edge = StreamEdge(self._decided, self._ended)
+
+    def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
+        """The front is there, and every model is loaded."""
+        self._wiring, self._cards = wiring, tuple(cards)
+
+    @property
+    def _wired(self) -> Wiring:
+        if self._wiring is None:
+            raise RuntimeError("serving is used before it is attached to its front")
+        return self._wiring
+
+    # Serving: requests
+
+    def now_ns(self) -> Ns:
+        """The run's clock."""
+        return self._clock.now_ns()
+
+    def submit(self, request: Request, received_ns: Ns, body_ns: Ns) -> TokenStream:
+        """Hand over a request. A refusal comes as the stream's End."""
+        stream = self.edge.open(request.id)
+        self._wired.feed(lambda at_ns: RequestArrived(at_ns, "edge", request, received_ns, body_ns))
+        return stream
+
+    def cancel(self, request: RequestId) -> None:
+        """The client left."""
+        self._wired.feed(lambda at_ns: ClientGone(at_ns, "edge", request))
+
+    def text_stopped(self, request: RequestId, index: int) -> None:
+        """A stop string was found inside token `index`."""
+        self._wired.feed(lambda at_ns: TextStopped(at_ns, "edge", request, index))
+
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
+        """The last byte of the answer was handed to the transport."""
+        self.edge.close(request)
+        self._wired.feed(lambda at_ns: StreamClosed(at_ns, "edge", request, first_token_ns, input_bytes))
+
+    # Serving: views
+
+    def models(self) -> Sequence[ModelCard]:
+        """Every model."""
+        return self._cards
+
+    def accounts(self) -> Sequence[tuple[AccountView, float]]:
+        """The front's accounts as they are, each replica's as it last reported them."""
+        found = [(view, 0.0) for view in self._wired.front.ledger.views()]
+        now_ns = self.now_ns()
+        for known in self._board.replicas.values():
+            if known.report is not None:
+                age_ms = ms_from_ns(now_ns - known.report.at_ns)
+                found += [(view, age_ms) for view in known.report.accounts]
+        return found
+
+    def evidence(self, request: RequestId) -> EvidenceRecord | None:
+        """The record of an ended request, while it is kept."""
+        return self._evidence.get(request)
+
+    def on_record(self, sink: RecordSink) -> None:
+        """Call `sink` with every record from now on."""
+        self._sinks.append(sink)
+
+    def stats(self) -> Stats:
+        """Live numbers for /metrics."""
+        wired = self._wired
+        reports = tuple(known.report for known in self._board.replicas.values() if known.report is not None)
+        return Stats(reports, wired.waiting(), wired.in_flight(), tuple(sorted(self._admissions.items())))
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every model has a replica."""
+        for card in self._cards:
+            if not self._board.serving(card.id):
+                reasons = [known.lost for known in self._board.replicas.values() if known.model == card.id]
+                return False, f"no replica of {card.id} is ready: {reasons[0] or 'it is loading'}"
+        return bool(self._cards), "ready" if self._cards else "no model is loaded yet"
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget every unreferenced cached block; False when no replica is there.
+
+        Messages are FIFO per pair, so every request submitted from now on finds the caches empty.
+        """
+        wired = self._wired
+        self._resets += 1
+        present = [node for node, known in self._board.replicas.items() if known.incarnation]
+        for node in present:
+            wired.send(wired.front.id, node, ResetPrefixCache(self._resets))
+        return bool(present)
+
+    def estimate(self, request: LlmRequest) -> Estimate:
+        """Predict one sequence on the replicas as they are now."""
+        return estimate(request, self._board)
+
+    def trace(self, seconds: float) -> bytes:
+        """A Chrome/Perfetto file of the last `seconds`."""
+        since_ns = self.now_ns() - ns_from_s(seconds)
+        return self._timeline.trace(since_ns, self._evidence.since(since_ns))
+
+    # Records
+
+    def _decided(self, decision: Decision) -> None:
+        self._timeline.add_decision("front", decision)
+        request = decision.request
+        if request is None:
+            return
+        if decision.kind == "admit":
+            self._count(decision.chosen)
+            if decision.chosen == "queue":
+                self._not_routed_yet[request] = None
+        elif decision.kind == "route" and request not in self._not_routed_yet and request not in self._routed:
+            self._count("admit")
+        if decision.kind == "route":
+            self._not_routed_yet.pop(request, None)
+            self._routed[request] = None
+
+    def _count(self, verdict: str) -> None:
+        self._admissions[verdict] = self._admissions.get(verdict, 0) + 1
+
+    def _ended(self, record: EvidenceRecord) -> None:
+        self._not_routed_yet.pop(record.request, None)
+        self._routed.pop(record.request, None)
+        self._evidence.add(record)
+        for sink in self._sinks:
+            sink(record)
