@@ -26,6 +26,7 @@ Endpoint = Callable[[Exchange, str], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
+_SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _EVIDENCE: Final = re.compile(r"/v1/requests/([^/]+)/evidence")
 
 
@@ -67,6 +68,7 @@ class Gateway:
             "/load": {"GET": _open(plain.load)},
             "/metrics": {"GET": self._metrics},
             "/openapi.json": {"GET": self._document},
+            "/debug/trace": {"GET": self._trace},
             "/v1/ledger": {"GET": self._of_tenant(plain.ledger)},
             "/reset_prefix_cache": {"POST": self._reset},
             "/v1/estimates": {"POST": self._estimate},
@@ -174,6 +176,15 @@ class Gateway:
         if self._keys.has_admin and not tenant.admin:
             raise RequestError("Only an admin key may reset the prefix cache.", status=403, code="admin_only")
         await _json(exchange, await self._plain.reset_prefix_cache())
+
+    async def _trace(self, exchange: Exchange, _: str) -> None:
+        if not self._tenant(exchange).admin:
+            raise RequestError("Only an admin key may export a trace.", status=403, code="admin_only")
+        text = exchange.query.get("seconds", ["60"])[-1]
+        if not _SECONDS.fullmatch(text) or float(text) <= 0:
+            message = f"`seconds` is {text[:64]!r}; it must be a positive number."
+            raise RequestError(message, code="invalid_value", param="seconds")
+        await exchange.respond(200, self._serving.trace(float(text)))
 
     async def _metrics(self, exchange: Exchange, _: str) -> None:
         await exchange.respond(200, self.metrics.render(), content_type=CONTENT_TYPE)

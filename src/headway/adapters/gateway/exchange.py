@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from headway.adapters.gateway.errors import Headers, error_body, error_headers
 from headway.core.effects import ErrorOut
@@ -31,6 +32,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, now_ns: Callable[[], Ns]) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         self.received_ns = now_ns()
         self._now_ns = now_ns

@@ -29,6 +29,7 @@ _GET: Final = {
     "/ping": "The process lives",
     "/load": "Requests in flight",
     "/metrics": "Prometheus metrics",
+    "/debug/trace": "The last seconds as a Chrome/Perfetto trace",
     "/openapi.json": "This document",
 }
 _ANSWERS: Final = {"/v1/chat/completions": ChatCompletion, "/v1/completions": TextCompletion}

@@ -112,3 +112,7 @@ class Serving(Protocol):
     def estimate(self, request: LlmRequest) -> Estimate:
         """Predict one sequence on the replicas as they are now."""
         ...
+
+    def trace(self, seconds: float) -> bytes:
+        """A Chrome/Perfetto trace of the last `seconds`: engine steps, requests, decisions."""
+        ...

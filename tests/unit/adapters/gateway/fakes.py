@@ -194,6 +194,9 @@ class FakeServing:
         tokens = request.sampling.max_tokens
         return Estimate(5 * NS_PER_MS, 2 * NS_PER_MS, 0.005 + 0.002 * tokens, 1024 * tokens, "admit")
 
+    def trace(self, seconds: float) -> bytes:
+        return json.dumps({"traceEvents": [], "seconds": seconds}).encode()
+
     def _default_script(self, request: LlmRequest) -> Sequence[int]:
         """A text that depends on prompt and, when sampled, on the seed."""
         seed = request.sampling.seed if request.sampling.temperature > 0 else 0
@@ -305,7 +308,8 @@ class Client:
         scope = {
             "type": "http",
             "method": method,
-            "path": path,
+            "path": path.partition("?")[0],
+            "query_string": path.partition("?")[2].encode(),
             "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
         }
 

@@ -195,6 +195,21 @@ def test_only_an_admin_resets_the_cache_where_there_is_one() -> None:
     assert post(serving, b"", "/reset_prefix_cache").status == 200
 
 
+def test_a_trace_is_for_admins_and_covers_what_was_asked() -> None:
+    # SPEC I4
+    serving = FakeServing(TOY)
+    path = "/debug/trace?seconds=2.5"
+    refused, told = many(serving, ("GET", path, b"", "sk-a"), ("GET", path, b"", "sk-root"))
+    assert_error(refused, 403, "admin_only")
+    assert told.json()["seconds"] == 2.5
+    assert get(serving, "/debug/trace").json()["seconds"] == 60
+
+
+@pytest.mark.parametrize("seconds", ["x", "-1", "0", "nan", "1e5", ""])
+def test_a_trace_of_no_time_is_refused(seconds: str) -> None:
+    assert_error(get(FakeServing(TOY), f"/debug/trace?seconds={seconds}"), 400, "invalid_value")
+
+
 def test_head_is_get_without_a_body() -> None:
     assert get(FakeServing(TOY), "/health", method="HEAD").status == 200
 
