@@ -9,7 +9,7 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, Remembered, request_id, slo_of, trace_context
 from headway.adapters.gateway.errors import error_out, internal_error
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
-from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.openapi import openapi_json
 from headway.adapters.gateway.outputs import StreamOutput, WholeOutput
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
 from headway.adapters.gateway.ports import Serving
@@ -48,7 +48,6 @@ class Gateway:
         self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, settings)
         self.metrics = Metrics(self._scrape, vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
-        self._openapi = msgspec.json.encode(openapi_document())
         self._fixed = self._table()
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
             (_MODEL, {"GET": self._known(self._plain.model)}),
@@ -190,7 +189,7 @@ class Gateway:
         await exchange.respond(200, self.metrics.render(), content_type=CONTENT_TYPE)
 
     async def _document(self, exchange: Exchange, _: str) -> None:
-        await exchange.respond(200, self._openapi)
+        await exchange.respond(200, openapi_json())
 
     def _with_body(self, answer: Callable[[bytes], Awaitable[JsonObject]]) -> Endpoint:
         async def endpoint(exchange: Exchange, _: str) -> None:

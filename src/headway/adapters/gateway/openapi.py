@@ -1,5 +1,6 @@
 """The OpenAPI document, made from the structs that validate requests."""
 
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -33,6 +34,12 @@ _GET: Final = {
     "/openapi.json": "This document",
 }
 _ANSWERS: Final = {"/v1/chat/completions": ChatCompletion, "/v1/completions": TextCompletion}
+
+
+@cache
+def openapi_json() -> bytes:
+    """Return the document as it is served; made once."""
+    return msgspec.json.encode(openapi_document())
 
 
 def openapi_document() -> dict[str, object]:

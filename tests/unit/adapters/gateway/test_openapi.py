@@ -1,0 +1,34 @@
+from tests.unit.adapters.gateway.fakes import FakeServing, get, toy_tokenizer
+
+from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
+from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.schema import ChatBody
+
+DOCUMENT = openapi_document()
+
+
+def test_every_route_is_described_and_every_described_route_exists() -> None:
+    serving = FakeServing(toy_tokenizer())
+    for path, methods in DOCUMENT["paths"].items():
+        reply = get(serving, path.replace("{id}", "x"), method="DELETE")
+        assert reply.status == 405, path
+        assert {method.upper() for method in methods} <= set(reply.headers["allow"].split(", "))
+
+
+def test_every_accepted_field_is_described() -> None:
+    properties = DOCUMENT["components"]["schemas"]["ChatBody"]["properties"]
+    assert set(properties) == set(ChatBody.__struct_fields__) | set(HARMLESS) | set(UNSUPPORTED)
+
+
+def test_ranges_are_described() -> None:
+    properties = DOCUMENT["components"]["schemas"]["ChatBody"]["properties"]
+    assert {"type": "number", "minimum": 0, "maximum": 2} in properties["temperature"]["anyOf"]
+
+
+def test_every_error_has_openais_shape() -> None:
+    # SPEC H1
+    for methods in DOCUMENT["paths"].values():
+        for operation in methods.values():
+            schema = operation["responses"]["default"]["content"]["application/json"]["schema"]
+            assert schema == {"$ref": "#/components/schemas/ErrorBody"}
+    assert set(DOCUMENT["components"]["schemas"]["_Error"]["required"]) == {"message", "type", "param", "code"}

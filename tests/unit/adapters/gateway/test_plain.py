@@ -1,0 +1,93 @@
+import pytest
+from tests.unit.adapters.gateway.fakes import EOS, MODEL, FakeServing, chat, get, post, toy_tokenizer
+
+from headway.adapters.gateway.settings import GatewaySettings
+
+TOY = toy_tokenizer()
+
+
+def test_models_carry_their_modalities() -> None:
+    # SPEC H1
+    serving = FakeServing(TOY)
+    (listed,) = get(serving, "/v1/models").json()["data"]
+    assert (listed["id"], listed["object"], listed["modalities"], listed["max_model_len"]) == (
+        MODEL,
+        "model",
+        ["text"],
+        512,
+    )
+    assert get(serving, f"/v1/models/{MODEL}").json() == listed
+
+
+def test_tokenize_and_detokenize_are_inverse() -> None:
+    serving = FakeServing(TOY)
+    text = "one two ☃ three"
+    reply = post(serving, {"model": MODEL, "prompt": text, "return_token_strs": True}, "/tokenize").json()
+    assert reply["count"] == len(reply["tokens"]) == len(reply["token_strs"])
+    assert reply["max_model_len"] == 512
+    assert post(serving, {"model": MODEL, "tokens": reply["tokens"]}, "/detokenize").json() == {"prompt": text}
+
+
+def test_tokenize_of_messages_equals_the_prompt_of_the_chat() -> None:
+    serving = FakeServing(TOY)
+    tokens = post(serving, chat("hi"), "/tokenize").json()["tokens"]
+    post(serving, chat("hi"))
+    assert tuple(tokens) == serving.requests[0].prompt
+
+
+def test_the_only_model_need_not_be_named() -> None:
+    assert post(FakeServing(TOY), {"prompt": EOS}, "/tokenize").json()["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {"model": MODEL}, "prompt"),
+        ("/tokenize", {**chat(), "prompt": "x"}, "prompt"),
+        ("/detokenize", {"model": MODEL, "tokens": [10**6]}, "tokens"),
+        ("/detokenize", {"model": MODEL, "tokens": "x"}, "tokens"),
+        ("/detokenize", {"model": MODEL, "tokns": [1]}, "tokns"),
+        ("/v1/estimates", {"endpoint": "/v1/images", "body": {}}, "endpoint"),
+        ("/v1/estimates", {"endpoint": "/v1/chat/completions", "body": chat(temprature=1)}, "temprature"),
+    ],
+)
+def test_bad_bodies_are_refused_by_name(path: str, body: object, param: str) -> None:
+    reply = post(FakeServing(TOY), body, path)
+    assert (reply.status, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_ready_says_why_not() -> None:
+    # SPEC M2
+    serving = FakeServing(TOY)
+    assert get(serving, "/ready").status == 200
+    serving.is_ready = (False, "weights are loading")
+    reply = get(serving, "/ready")
+    assert reply.status == 503
+    assert "weights are loading" in reply.json()["error"]["message"]
+    assert get(serving, "/health").status == 200
+
+
+def test_estimates_cover_all_choices_and_carry_a_price() -> None:
+    serving = FakeServing(TOY)
+
+    def estimate(**fields: object) -> dict:
+        body = {"endpoint": "/v1/chat/completions", "body": chat(**fields)}
+        return post(serving, body, "/v1/estimates", settings=GatewaySettings(price_per_device_hour_usd=3600)).json()
+
+    one, two = estimate(max_tokens=10), estimate(max_tokens=10, n=2)
+    assert one["gpu_seconds"] == pytest.approx(0.025)  # floats are summed
+    assert one["price_usd"] == pytest.approx(one["gpu_seconds"])
+    assert (one["ttft_ms"], one["tpot_ms"], one["memory_bytes"], one["verdict"]) == (5, 2, 10240, "admit")
+    assert one["eta_s"] == pytest.approx(0.005 + 9 * 0.002)
+    assert two["gpu_seconds"] == pytest.approx(2 * one["gpu_seconds"])
+    assert two["eta_s"] == one["eta_s"]
+    assert serving.requests == []
+
+
+def test_the_load_is_what_is_in_flight() -> None:
+    assert get(FakeServing(TOY), "/load").json() == {"server_load": 0}
+
+
+def test_an_unknown_request_has_no_evidence() -> None:
+    reply = get(FakeServing(TOY), "/v1/requests/nope/evidence")
+    assert (reply.status, reply.json()["error"]["code"]) == (404, "request_not_found")

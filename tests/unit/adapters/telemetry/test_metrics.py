@@ -1,0 +1,120 @@
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
+from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
+from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.ledger import AccountView
+from headway.core.reports import ReplicaReport
+
+CONTRACT_NAMES = [
+    "headway_request_ttft_seconds",
+    "headway_request_tpot_seconds",
+    "headway_request_e2e_seconds",
+    "headway_request_queue_seconds",
+    "headway_requests_running",
+    "headway_requests_waiting",
+    "headway_requests_total",
+    "headway_kv_blocks_used",
+    "headway_kv_blocks_total",
+    "headway_prefix_cache_hit_tokens_total",
+    "headway_prefix_cache_query_tokens_total",
+    "headway_prompt_tokens_total",
+    "headway_generation_tokens_total",
+    "headway_preemptions_total",
+    "headway_scheduler_step_seconds",
+    "headway_admission_total",
+    "headway_gpu_seconds_total",
+]
+COUNTERS = (
+    ("prefix_hit_tokens", 32),
+    ("prefix_query_tokens", 64),
+    ("preemptions", 2),
+    ("steps", 4),
+    ("step_ns", 10**9),
+)
+REPORT = ReplicaReport(NodeId("rep-0"), 1, 1, 0, "llm", "toy", 2, 3, 0, 0, 60, 64, 0, counters=COUNTERS)
+SCRAPE = Scrape(
+    (REPORT,),
+    waiting=5,
+    admissions=(("admit", 7), ("reject", 1)),
+    accounts=(AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 1_500_000),),
+)
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    text = metrics.render().decode()
+    return {key: float(value) for key, value in (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")}
+
+
+def record(**fields: object) -> EvidenceRecord:
+    marks = FrontMarks(RequestId("req-1"), TenantId("a"), 0, 0, 0, None, None, None, 10**9, 0)
+    return msgspec.structs.replace(evidence_record(marks, None), **fields)
+
+
+def test_every_name_of_the_contract_is_there() -> None:
+    # SPEC M2
+    text = Metrics(lambda: SCRAPE).render().decode()
+    assert [name for name in CONTRACT_NAMES if f"# TYPE {name} " not in text] == []
+
+
+def test_buckets_go_from_1_ms_to_60_s_by_even_factors() -> None:
+    assert (BUCKETS_S[0], BUCKETS_S[-1]) == (0.001, 60.0)
+    ratios = [b / a for a, b in pairwise(BUCKETS_S)]
+    assert all(1.45 <= ratio <= 1.65 for ratio in ratios)
+
+
+def test_records_become_observations_and_outcomes() -> None:
+    metrics = Metrics(lambda: SCRAPE)
+    metrics.observe(record(outcome="ok", ttft_ms=3.0, tpot_ms=None))
+    got = samples(metrics)
+    assert got['headway_requests_total{outcome="ok"}'] == 1
+    assert got['headway_request_ttft_seconds_sum{cold="false"}'] == pytest.approx(0.003)
+    assert got['headway_request_ttft_seconds_bucket{cold="false",le="0.0025"}'] == 0
+    assert got['headway_request_ttft_seconds_bucket{cold="false",le="0.004"}'] == 1
+    assert got['headway_request_tpot_seconds_count{cold="false"}'] == 0
+    assert got['headway_request_e2e_seconds_sum{cold="false"}'] == 1
+
+
+def test_cold_requests_are_a_class_of_their_own() -> None:
+    # SPEC I2
+    metrics = Metrics(lambda: SCRAPE)
+    metrics.observe(record(cold_start=True))
+    got = samples(metrics)
+    assert got['headway_request_e2e_seconds_count{cold="true"}'] == 1
+    assert got['headway_request_e2e_seconds_count{cold="false"}'] == 0
+
+
+def test_reports_become_gauges_and_counters() -> None:
+    got = samples(Metrics(lambda: SCRAPE))
+    assert got['headway_requests_running{replica="rep-0"}'] == 3
+    assert got['headway_requests_waiting{replica="rep-0"}'] == 2
+    assert got['headway_requests_waiting{replica="gateway"}'] == 5
+    assert got['headway_kv_blocks_used{replica="rep-0"}'] == 4
+    assert got['headway_prefix_cache_hit_tokens_total{replica="rep-0"}'] == 32
+    assert got['headway_preemptions_total{replica="rep-0"}'] == 2
+    assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1
+    assert got['headway_admission_total{verdict="reject"}'] == 1
+    assert got['headway_gpu_seconds_total{model="toy",tenant="a"}'] == 1.5
+
+
+def test_vllms_names_tell_the_same() -> None:
+    metrics = Metrics(lambda: SCRAPE, vllm_aliases=True)
+    metrics.generated_tokens("toy", 9)
+    metrics.prompt_tokens("toy", 4)
+    metrics.observe(record(ttft_ms=3.0))
+    got = samples(metrics)
+    assert got["vllm:num_requests_running"] == 3
+    assert got["vllm:num_requests_waiting"] == 7
+    assert got["vllm:kv_cache_usage_perc"] == pytest.approx(4 / 64)
+    assert got["vllm:prefix_cache_hits_total"] == 32
+    assert got['vllm:generation_tokens_total{model="toy"}'] == 9
+    assert got['vllm:prompt_tokens_total{model="toy"}'] == 4
+    assert got['vllm:time_to_first_token_seconds_count{cold="false"}'] == 1
+    assert got['vllm:time_to_first_token_seconds_bucket{cold="false",le="0.004"}'] == 1
+
+
+def test_without_replicas_the_queue_is_still_told() -> None:
+    assert samples(Metrics(lambda: Scrape(waiting=2)))['headway_requests_waiting{replica="gateway"}'] == 2
