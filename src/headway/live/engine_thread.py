@@ -4,9 +4,9 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
-from headway.core.errors import EngineError
 from headway.core.events import Event, StepDone, StepFailed
 from headway.core.plans import StepPlan
 from headway.core.units import Ns
@@ -16,6 +16,7 @@ from headway.live.timing import Handed, StepClock, runnable_since
 from headway.live.wire import StepSpan
 
 T = TypeVar("T")
+_UNTIL_TOLD: Final = 1 << 62
 
 
 class StepRunner(Protocol):
@@ -48,7 +49,8 @@ class EngineThread:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._handed: dict[int, tuple[StepPlan, Handed]] = {}
         self._device = StepClock()
-        self._void_below = 0  # steps handed over before the last failure was reported
+        # Steps from the failed one to the last that was handed over before the node knew: nothing of them may run.
+        self._void_from, self._void_below = 0, 0
         self._launched: queue.SimpleQueue[tuple[int, Callable[[], StepDone]] | None] | None = None
         threading.Thread(target=self._run, name="engine", daemon=True).start()
         if is_asynchronous:
@@ -68,7 +70,7 @@ class EngineThread:
         def work() -> None:
             try:
                 result = function()
-            except EngineError as error:
+            except Exception as error:  # the caller's to judge; the thread lives on
                 self._post(_set_error, future, error)
             else:
                 self._post(_set_result, future, result)
@@ -86,16 +88,19 @@ class EngineThread:
         if self._launched is not None:
             self._launched.put(None)
 
+    def _is_void(self, step: int) -> bool:
+        return self._void_from <= step < self._void_below
+
     def _step(self, plan: StepPlan) -> None:
-        if plan.step < self._void_below:
+        if self._is_void(plan.step):
             return
         try:
             wait = self._engine.launch(plan)
         except Exception as error:  # the outer loop of the engine: whatever it was, the batch is void and the node told
-            self._void(plan.step, error)
-            return
+            self._void(plan.step)
+            wait = partial(_raise, error)
         if self._launched is not None:
-            self._launched.put((plan.step, wait))
+            self._launched.put((plan.step, wait))  # a failure too: results of the steps before it come first
         else:
             self._finish(plan.step, wait)
 
@@ -104,18 +109,19 @@ class EngineThread:
             self._finish(*entry)
 
     def _finish(self, step: int, wait: Callable[[], StepDone]) -> None:
-        if step < self._void_below:
+        if self._is_void(step) and step != self._void_from:
             return
         try:
             done = wait()
         except Exception as error:  # as in `_step`: an asynchronous device fails when its results are awaited
-            self._void(step, error)
+            self._void(step)
+            self._post(self._failed, step, f"{type(error).__name__}: {error}")
             return
         self._post(self._done, done)
 
-    def _void(self, step: int, error: Exception) -> None:
-        self._void_below = 1 << 62  # until the loop has told the node; nothing may run in between
-        self._post(self._failed, step, f"{type(error).__name__}: {error}")
+    def _void(self, step: int) -> None:
+        if not self._is_void(step):
+            self._void_from, self._void_below = step, _UNTIL_TOLD
 
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
         try:
@@ -145,9 +151,13 @@ class EngineThread:
         )
 
     def _failed(self, step: int, error: str) -> None:
-        self._void_below = max(self._handed, default=step) + 1
+        self._void_from, self._void_below = step, max(self._handed, default=step) + 1
         self._handed.clear()
         self._feed(lambda at_ns: StepFailed(at_ns, f"step-{step}", step, error))
+
+
+def _raise(error: Exception) -> StepDone:
+    raise error
 
 
 def _set_result(future: "asyncio.Future[T]", result: T) -> None:
@@ -155,6 +165,6 @@ def _set_result(future: "asyncio.Future[T]", result: T) -> None:
         future.set_result(result)
 
 
-def _set_error(future: "asyncio.Future[T]", error: EngineError) -> None:
+def _set_error(future: "asyncio.Future[T]", error: Exception) -> None:
     if not future.cancelled():
         future.set_exception(error)

@@ -6,6 +6,7 @@ again: it is killed before its successor starts.
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 
+import headway
 from headway.core.errors import ConfigError, EngineError
 from headway.core.ids import NodeId
 from headway.core.units import Ns, ns_from_s
@@ -162,6 +164,7 @@ class Supervisor:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            env=_child_environment(),
         )
         life = _Life(spec.node, incarnation, process, self._clock.now_ns())
         self._lives[spec.node] = life
@@ -261,6 +264,13 @@ class Supervisor:
                 pass
             case _:
                 raise WireError(f"{life.node} sent a {type(frame).__name__}, which only a hub sends")
+
+
+def _child_environment() -> dict[str, str]:
+    """The child imports this very package, however the parent came to import it."""
+    home = str(Path(headway.__file__).parent.parent)
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != home]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([home, *others])}
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

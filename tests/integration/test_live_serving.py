@@ -1,0 +1,184 @@
+"""The live driver with real processes and sockets: what the simulation proves of the nodes holds here too."""
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.integration.live_world import World, llm_replica, on_loop, running
+
+from headway.core.errors import EngineError
+from headway.core.ids import NodeId
+from headway.core.request import FinishReason
+from headway.live.assemble import Recipe, llm_node
+from headway.live.eventlog import replay
+from headway.live.run import FRONT
+from headway.sched.nodes import FrontConfig, FrontNode
+
+
+def prompts(count: int, seed: int) -> list[tuple[int, ...]]:
+    draw = random.Random(seed)
+    shared = tuple(draw.randrange(256) for _ in range(64))
+    return [
+        (shared if draw.random() < 0.5 else ()) + tuple(draw.randrange(256) for _ in range(draw.randrange(1, 120)))
+        for _ in range(count)
+    ]
+
+
+async def assert_idle(world: World) -> None:
+    await world.until(lambda: not world.held(), "the ledger is back to zero")
+    world.live.check()
+
+
+def test_two_replicas_answer_as_each_request_would_alone() -> None:
+    # SPEC B7, L-1
+    async def test() -> None:
+        async with running(llm_replica("rep-0"), llm_replica("rep-1")) as world:
+            requests = [world.request(prompt, 1 + number % 40) for number, prompt in enumerate(prompts(60, 1))]
+            answers = await asyncio.gather(*(world.ask(request) for request in requests))
+            for request, answer in zip(requests, answers, strict=True):
+                assert answer.tokens == world.expected(request)
+                assert answer.end.reason is FinishReason.LENGTH
+            used = {world.serving.evidence(request.id).replica for request in requests}  # type: ignore[union-attr]
+            assert used == {NodeId("rep-0"), NodeId("rep-1")}
+            await assert_idle(world)
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_step_credits_do_not_change_the_tokens(depth: int) -> None:
+    # SPEC B6, B7
+    async def test() -> None:
+        async with running(llm_replica("rep-0", depth=depth)) as world:
+            requests = [world.request(prompt, 30) for prompt in prompts(12, 2)]
+            answers = await asyncio.gather(*(world.ask(request) for request in requests))
+            assert [answer.tokens for answer in answers] == [world.expected(request) for request in requests]
+
+    on_loop(test)
+
+
+def test_evidence_of_every_request_adds_up() -> None:
+    # SPEC I1, I2
+    async def test() -> None:
+        async with running(llm_replica("rep-0")) as world:
+            requests = [world.request(prompt, 20) for prompt in prompts(20, 3)]
+            await asyncio.gather(*(world.ask(request) for request in requests))
+            for request in requests:
+                record = world.serving.evidence(request.id)
+                assert record is not None
+                assert sum(record.segments.values()) == pytest.approx(record.e2e_ms, rel=0.01)
+                assert record.segments.get("other", 0.0) <= 0.02 * record.e2e_ms + 0.5
+                assert record.steps_done > 0
+                assert [decision.kind for decision in record.decisions].count("route") == 1
+
+    on_loop(test)
+
+
+def test_clients_that_leave_at_random_points_leave_nothing_behind() -> None:
+    # SPEC B5, B8, L-2
+    async def test() -> None:
+        async with running(llm_replica("rep-0"), llm_replica("rep-1")) as world:
+            draw = random.Random(4)
+            requests = [world.request(prompt, 200) for prompt in prompts(50, 4)]
+            answers = await asyncio.gather(
+                *(world.ask(request, leave_after=draw.choice([0, 1, 5, 50, None])) for request in requests)
+            )
+            for request, answer in zip(requests, answers, strict=True):
+                assert answer.tokens == world.expected(request)[: len(answer.tokens)]
+                assert answer.end.reason in (FinishReason.CANCELLED, FinishReason.LENGTH)
+            loop = asyncio.get_running_loop()
+            left = loop.time()
+            await assert_idle(world)
+            assert loop.time() - left < 2.0
+
+    on_loop(test)
+
+
+def test_a_killed_replica_is_noticed_and_started_again_and_its_requests_go_on_elsewhere() -> None:
+    # SPEC A11, B7
+    async def test() -> None:
+        async with running(llm_replica("rep-0", step_us=3000.0), llm_replica("rep-1", step_us=3000.0)) as world:
+            requests = [world.request(prompt, 150) for prompt in prompts(24, 5)]
+            asked = asyncio.gather(*(world.ask(request) for request in requests))
+            await world.until(lambda: world.live.board.replicas[NodeId("rep-0")].report is not None, "a report")
+            await world.until(lambda: "replica/rep-0/kv_blocks" in world.held(), "rep-0 works")
+            os.kill(world.live.supervisor.pids()[NodeId("rep-0")], signal.SIGKILL)
+            answers = await asked
+            for request, answer in zip(requests, answers, strict=True):
+                assert answer.tokens == world.expected(request)
+                assert answer.end.reason is FinishReason.LENGTH
+            back = world.live.board.replicas[NodeId("rep-0")]
+            await world.until(lambda: back.incarnation == 2, "rep-0 is back")
+            assert any("SIGKILL" in line for _, line in world.lines)
+            assert (await world.ask(world.request((1, 2, 3), 5))).end.reason is FinishReason.LENGTH
+            await assert_idle(world)
+
+    on_loop(test)
+
+
+def test_the_only_replica_killed_comes_back_and_its_requests_resume_exactly() -> None:
+    # SPEC A11, B7
+    async def test() -> None:
+        async with running(llm_replica("rep-0", step_us=3000.0)) as world:
+            requests = [world.request(prompt, 150) for prompt in prompts(8, 6)]
+            asked = asyncio.gather(*(world.ask(request) for request in requests))
+            await world.until(lambda: "replica/rep-0/kv_blocks" in world.held(), "rep-0 works")
+            os.kill(world.live.supervisor.pids()[NodeId("rep-0")], signal.SIGKILL)
+            answers = await asked
+            assert [answer.tokens for answer in answers] == [world.expected(request) for request in requests]
+            await assert_idle(world)
+
+    on_loop(test)
+
+
+def test_a_replica_that_cannot_start_ends_the_start_with_its_reason() -> None:
+    async def test() -> None:
+        spec = llm_replica("rep-0")
+        assert spec.llm is not None
+        scheduler = msgspec.structs.replace(spec.llm.scheduler, watermark=10_000)
+        broken = msgspec.structs.replace(spec, llm=msgspec.structs.replace(spec.llm, scheduler=scheduler))
+        with pytest.raises(EngineError, match=r"rep-0 cannot start: watermark = 10000"):
+            async with running(broken):
+                pass
+
+    on_loop(test)
+
+
+def test_a_replica_that_keeps_dying_stays_down_and_the_system_says_why() -> None:
+    async def test() -> None:
+        async with running(llm_replica("rep-0"), restarts_max=1) as world:
+            board = world.live.board.replicas[NodeId("rep-0")]
+            run = asyncio.ensure_future(world.live.run())
+            for incarnation in (1, 2):
+                await world.until(lambda wanted=incarnation: board.incarnation == wanted, f"life {incarnation}")
+                os.kill(world.live.supervisor.pids()[NodeId("rep-0")], signal.SIGKILL)
+            with pytest.raises(EngineError, match="no replica is left"):
+                await asyncio.wait_for(run, 20)
+            is_ready, why = world.serving.ready()
+            assert not is_ready
+            assert "SIGKILL" in why
+
+    on_loop(test)
+
+
+def test_a_recorded_run_replayed_through_fresh_nodes_gives_equal_effects(tmp_path: Path) -> None:
+    # SPEC J1, J6
+    async def test() -> None:
+        async with running(llm_replica("rep-0", tmp_path), llm_replica("rep-1", tmp_path), folder=tmp_path) as world:
+            requests = [world.request(prompt, 40) for prompt in prompts(30, 7)]
+            await asyncio.gather(*(world.ask(r, leave_after=5 if n % 7 == 0 else None) for n, r in enumerate(requests)))
+            await assert_idle(world)
+
+    on_loop(test)
+    turns, differences = replay(FrontNode(FRONT, FrontConfig()), tmp_path / f"{FRONT}.events")
+    assert differences == []
+    assert turns > 30
+    for name in ("rep-0", "rep-1"):
+        recipe = msgspec.msgpack.decode((tmp_path / f"{name}-1.recipe").read_bytes(), type=Recipe)
+        turns, differences = replay(llm_node(recipe).node, tmp_path / f"{name}-1.events")
+        assert differences == []
+        assert turns > 30
