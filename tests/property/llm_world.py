@@ -22,6 +22,7 @@ from headway.sched.llm.sequence import SeqState
 from headway.sched.llm.state import Ended
 from headway.sched.registry import PolicyChoice
 
+TICK_NS = 1_000_000
 MODEL = ModelId("fake")
 ROOTS = (cache_root(model="fake"), cache_root(model="fake", salt="other"))
 
@@ -81,11 +82,33 @@ class WorldConfig:
     turns: int = 60
 
 
-ORDERS = (PolicyChoice("fcfs"),)
+ORDERS = ("fcfs", "priority", "shortest_predicted", "least_slack", "lpm", "fair")
 
 
-def random_config(rng: Random, orders: tuple[PolicyChoice, ...] = ORDERS) -> WorldConfig:
+def random_order(rng: Random, name: str) -> PolicyChoice:
+    """Parameters at which the policy's rules bite within a few events."""
+    params: dict[str, dict[str, object]] = {
+        "priority": {"age_ms": rng.choice([1, 5, 50, 1000]), "min_gap": rng.choice([1, 2, 3])},
+        "shortest_predicted": {"unknown_tokens": rng.choice([1, 20]), "stretch": rng.choice([1, 10])},
+        "least_slack": {"default_ms": rng.choice([1, 50])},
+        "lpm": {"queue_max": rng.choice([2, 4, 64]), "skips_max": rng.choice([0, 1, 4])},
+        "fair": {"output_cost": rng.choice([1, 2])},
+    }
+    return PolicyChoice(name, params.get(name, {}))
+
+
+def random_chunk(rng: Random, step_tokens: int) -> PolicyChoice:
+    """A chunk policy that fits the step."""
+    name = rng.choice(["constant", "constant", "tpot_budget", "dynamic"])
+    tokens = rng.randint(1, min(12, step_tokens))
+    if name == "constant":
+        return PolicyChoice(name, {"tokens": tokens})
+    return PolicyChoice(name, {"tokens": tokens, "tokens_min": rng.randint(1, tokens)})
+
+
+def random_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig:
     """Small and hostile: few blocks, small steps."""
+    order = random_order(rng, rng.choice(orders))
     max_seqs = rng.choice([1, 2, 4, 8])
     step_tokens = max_seqs + rng.randint(0, 20)
     depth = rng.randint(1, 4)
@@ -93,9 +116,9 @@ def random_config(rng: Random, orders: tuple[PolicyChoice, ...] = ORDERS) -> Wor
     params = LlmParams(
         max_seqs=max_seqs,
         step_tokens=step_tokens,
-        chunk=PolicyChoice("constant", {"tokens": rng.randint(1, min(12, step_tokens))}),
-        order=rng.choice(orders),
-        prefix_cache=rng.random() < 0.8,
+        chunk=random_chunk(rng, step_tokens),
+        order=order,
+        prefix_cache=order.type == "lpm" or rng.random() < 0.8,
         async_depth=depth,
         overlap_prefills=depth == 1 or rng.random() < 0.7,
         watermark=rng.choice([0, 0, 1, 3]),
@@ -125,7 +148,7 @@ class World:
     def __init__(self, rng: Random, config: WorldConfig) -> None:
         self.rng, self.config = rng, config
         params, limits = config.params, config.limits
-        belief = StepCost(StepCostParams(kv_bytes_per_block=config.kv_bytes_per_block))
+        belief = StepCost(StepCostParams(kv_bytes_per_block=config.kv_bytes_per_block, learn=False))
         self.machine = LlmMachine(params, limits, belief)
         self.engine = FakeEngine(limits.block_size)
         self.engine.knows_output = lambda seq: seq % 2 == 0
@@ -154,17 +177,18 @@ class World:
         if self.config.weak_hashes:
             hashes = tuple(bytes([key[0] % 5]) * 16 for key in hashes)
         slo = Slo(
-            ttft_deadline_ns=self.now + rng.randint(0, 40) if rng.random() < 0.5 else None,
+            ttft_deadline_ns=(self.now + rng.randint(0, 40)) * TICK_NS if rng.random() < 0.5 else None,
             tpot_ns=rng.randint(1, 10) * 1_000_000 if rng.random() < 0.5 else None,
+            e2e_deadline_ns=(self.now + rng.randint(0, 100)) * TICK_NS if rng.random() < 0.3 else None,
         )
         return make_request(
             self.numbers,
             prompt,
             rng.randint(1, 30),
-            arrived_ns=self.now,
+            arrived_ns=self.now * TICK_NS,
             urgency=rng.randint(0, 3),
             tenant=f"t{rng.randint(0, 3)}",
-            weight=1,
+            weight=rng.choice([1, 1, 2, 4]),
             seed=rng.randint(0, 1),
             ignore_eos=rng.random() < 0.3,
             slo=slo,
@@ -254,7 +278,7 @@ class World:
 
     def plan(self) -> bool:
         """Ask for a plan; False when there is none."""
-        plan = self.machine.plan(self.now)
+        plan = self.machine.plan(self.now * TICK_NS)
         if plan is None:
             return False
         params = self.config.params

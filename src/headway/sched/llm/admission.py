@@ -51,16 +51,16 @@ def displace(m: MachineState, draft: Draft) -> None:
 
 def admit(m: MachineState, draft: Draft) -> None:
     """Start heads of the order while the step, the batch and the pool have room."""
-    while m.running < m.params.max_seqs and m.params.step_tokens > draft.decodes + draft.prefill_tokens:
+    while m.may_admit and m.params.step_tokens > draft.decodes + draft.prefill_tokens:
         seq = m.order.head(draft.step)
-        if seq is None or seq.ready_after > m.done or _still_blocked(m, seq):
+        if seq is None or seq.ready_after > m.done or _same_block(m, seq):
             return
         hits = find_hits(m, seq, draft.step)
         m.visits += 1
         if not fits(m, seq, hits, soon=False):
             _block(m, draft, seq)
             return
-        draft.contended = len(m.partial) + m.waiting > 1
+        draft.contended = m.waiting > 1 and m.running + 1 < m.params.max_seqs
         count = chunk_size(m, draft, seq, max(len(hits) * m.block_size, seq.computed))
         if count < 1:
             return
@@ -99,17 +99,17 @@ def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:
     m.partial[seq] = None
 
 
-def _still_blocked(m: MachineState, head: Seq) -> bool:
-    """Nothing happened since this head failed that could let it in."""
-    if m.blocked is None:
+def _same_block(m: MachineState, head: Seq) -> bool:
+    """This head failed before, and nothing came free since."""
+    if m.blocked is None or m.blocked[0] is not head or not m.nothing_came_free:
         return False
-    seq, epoch, when = m.blocked
-    return seq is head and epoch == m.pool.epoch and m.pool.last_registered < when
+    m.blocked = (head, m.blocked[1], m.changes, m.blocked[3])
+    return True
 
 
 def _block(m: MachineState, draft: Draft, seq: Seq) -> None:
     first = m.blocked is None or m.blocked[0] is not seq
-    m.blocked = (seq, m.pool.epoch, draft.step)
+    m.blocked = (seq, m.pool.epoch, m.changes, draft.step)
     if first and m.params.decisions:
         need = blocks_for(seq.target, m.block_size)
         reason = f"needs up to {need} KV blocks, {m.pool.available} of {m.pool.size} are available"

@@ -158,7 +158,7 @@ class LlmMachine(Reporting):
         m = self.state
         if m.step - m.done >= m.params.async_depth:
             raise InvariantError(f"{m.step - m.done} steps are open, async_depth is {m.params.async_depth}")
-        step = m.step + 1
+        step, m.at_ns = m.step + 1, at_ns
         draft = Draft(step, at_ns)
         for seq in m.calendar.get(step, ()):
             if seq.leave_at == step and seq.state in (SeqState.JOINING, SeqState.DECODE):

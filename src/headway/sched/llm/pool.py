@@ -199,9 +199,7 @@ class BlockPool:
 
     def audit(self, owned: Iterable[Sequence[int]], reserved: int) -> None:
         """Raise InvariantError unless every block is in exactly one place with the right count. O(blocks)."""
-        refs: Counter[int] = Counter()
-        for table in owned:
-            refs.update(table)
+        refs = Counter(block for table in owned if table for block in table)
         if self.ref != [refs[block] for block in range(self.size)]:
             wrong = [block for block in range(self.size) if self.ref[block] != refs[block]]
             raise InvariantError(f"blocks {wrong[:8]} have a reference count that no table explains")

@@ -19,6 +19,7 @@ class OrderPolicy(Protocol):
 
     displaces: ClassVar[bool]  # a waiting request may take the place of a running one
     competes: ClassVar[bool]  # its pick can differ from first come, first served
+    lasting: ClassVar[bool]  # the head depends on queue and cache only, not on the step
 
     def head(self, step: int) -> Seq | None:
         """The request to admit next; nobody is admitted past it."""
@@ -83,7 +84,7 @@ class StepView(Protocol):
 
     @property
     def contended(self) -> bool:
-        """Somebody else waits or prefills."""
+        """Somebody else could use this step for its prompt."""
         ...
 
 

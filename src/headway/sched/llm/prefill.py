@@ -14,8 +14,10 @@ from headway.sched.llm.state import Draft, MachineState
 
 def advance_partials(m: MachineState, draft: Draft) -> None:
     """Go on with prompts that are partly computed, in order of admission."""
-    draft.contended = len(m.partial) + m.waiting > 1
+    left = len(m.partial)
     for seq in list(m.partial):
+        left -= 1
+        draft.contended = left > 0 or m.may_admit
         count = chunk_size(m, draft, seq, seq.computed)
         if count < 1:
             return
@@ -49,7 +51,8 @@ def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
     count = min(m.chunker.count(draft, start, room), room)
     if m.params.decisions:
         why = m.chunker.why(draft, start, room, count)
-        if why is not None:
+        if why is not None and abs(count - seq.chunk_recorded) * 4 > seq.chunk_recorded:
+            seq.chunk_recorded = count  # a size like the one before is no news
             record(m, "step", "chunk", str(count), why[0], draft.at_ns, seq, why[1])
     return count
 

@@ -99,7 +99,9 @@ class MachineState:
         self.preempts: dict[int, None] = {}
         self.pauses: dict[int, None] = {}
         self.swap_outs: list[Swap] = []
-        self.blocked: tuple[Seq, int, int] | None = None  # head, pool epoch, step
+        self.at_ns: Ns = 0  # of the plan being made
+        self.changes = 0  # of the queue
+        self.blocked: tuple[Seq, int, int, int] | None = None  # head, pool epoch, queue changes, step
         self.loans: dict[int, int] = {}  # block -> references held outside (transfers)
         self.open_shapes: dict[int, StepShape] = {}  # steps whose time the belief will learn
         self.last_kind = ""
@@ -125,6 +127,25 @@ class MachineState:
             return seq.computed + self.step - seq.join + 1
         return seq.computed
 
+    @property
+    def nothing_came_free(self) -> bool:
+        """Since the head that is `blocked` failed, nothing happened in pool and cache that could let one in.
+
+        In between need only grows and room only shrinks.
+        """
+        if self.blocked is None:
+            return False
+        _seq, epoch, _changes, when = self.blocked
+        return epoch == self.pool.epoch and self.pool.last_registered < when
+
+    @property
+    def may_admit(self) -> bool:
+        """Somebody waits, a seat is free, and the head is not known to be blocked."""
+        if not self.waiting or self.running >= self.params.max_seqs:
+            return False
+        known = self.blocked is not None and self.order.lasting and self.blocked[2] == self.changes
+        return not (known and self.nothing_came_free)
+
     # Membership
 
     def enter(self, seq: Seq, step: int) -> None:
@@ -135,6 +156,7 @@ class MachineState:
         self.decodes += 1
         self.kv_base += seq.computed - step
         self.order.observe_decode(seq, step, 1)
+        self.chunker.observe_decode(seq, self.at_ns, 1)
         self.visits += 1
 
     def leave_batch(self, seq: Seq) -> None:
@@ -149,6 +171,7 @@ class MachineState:
         seq.leave_at = 0
         self.decodes -= 1
         self.order.observe_decode(seq, step, -1)
+        self.chunker.observe_decode(seq, self.at_ns, -1)
 
     def set_limit(self, seq: Seq, step: int) -> None:
         """`seq` has `outputs` tokens when it decodes first at `step`."""
@@ -162,12 +185,14 @@ class MachineState:
         seq.state = SeqState.WAITING
         seq.queued_tokens = seq.target - seq.computed
         self.waiting += 1
+        self.changes += 1
         self.waiting_tokens += seq.queued_tokens
         self.order.observe_wait(seq, self.step + 1)
 
     def unqueue(self, seq: Seq) -> None:
         """Take `seq` out of the order."""
         self.waiting -= 1
+        self.changes += 1
         self.waiting_tokens -= seq.queued_tokens
         self.order.observe_unwait(seq, self.step + 1)
 

@@ -38,6 +38,7 @@ class StaticOrder:
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
+    lasting: ClassVar[bool] = True
 
     def __init__(self, params: msgspec.Struct, context: OrderContext) -> None:
         self.context = context
