@@ -123,7 +123,7 @@ def _segments(front: FrontMarks, worker: WorkerMarks | None) -> dict[str, Ns]:
         _carve(out, "decode", "preempted", worker.preempted_ns)
         _carve(out, "prefill", "preempted", worker.preempted_before_first_ns)
         _carve(out, "decode", "recompute", worker.recompute_ns)
-        _carve(out, "prefill", "handoff", worker.handoff_ns)
+        _carve(out, "decode", "handoff", worker.handoff_ns)  # the prefill replica has streamed the first token
     return out
 
 
