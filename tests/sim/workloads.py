@@ -31,7 +31,7 @@ def mix(count: int, seed: int = 0, gap_ns: Ns = 2 * NS_PER_MS, longest: int = 60
         return draw_below(seed, what, 0, place, bound)
 
     return [
-        request(f"req-{i}", 1 + below("p", i, 90), 1 + below("o", i, longest), i * gap_ns, family=i // 4)
+        request(f"req-{i}", 1 + below("p", i, 90), 1 + below("o", i, longest), NS_PER_MS + i * gap_ns, family=i // 4)
         for i in range(count)
     ]
 

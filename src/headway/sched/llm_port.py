@@ -9,6 +9,7 @@ from headway.core.ledger import AccountView
 from headway.core.plans import StepPlan
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
+from headway.sched.transfer.ports import Sequences
 
 
 class Ended(Protocol):
@@ -44,38 +45,7 @@ class LlmNumbers(Protocol):
     def accounts(self) -> Sequence[AccountView]: ...
 
 
-class LlmSequences(Protocol):
-    """Blocks and sequences, as hand-off and migration use them."""
-
-    def reserve_blocks(self, count: int, /) -> tuple[int, ...] | None: ...
-
-    def pin_blocks(self, blocks: Sequence[int], /) -> None: ...
-
-    def free_blocks(self, blocks: Sequence[int], /) -> None: ...
-
-    def adopt(
-        self,
-        request: LlmRequest,
-        outputs: tuple[int, ...],
-        blocks: Sequence[int],
-        computed: int,
-        at_ns: Ns,
-    ) -> int: ...
-
-    def table(self, seq: int, /) -> tuple[int, ...]: ...
-
-    def computed(self, seq: int, /) -> int: ...
-
-    def freeze(self, seq: int, /) -> int | None: ...
-
-    def thaw(self, seq: int, /) -> None: ...
-
-    def release(self, seq: int, /) -> None: ...
-
-    def hold_after_prefill(self, seq: int, /) -> None: ...
-
-
-class LlmScheduler(LlmNumbers, LlmSequences, Protocol):
+class LlmScheduler(LlmNumbers, Sequences, Protocol):
     """The whole machine."""
 
     @property

@@ -3,12 +3,11 @@
 No load condition stands here; each node can be built and driven alone.
 """
 
-import msgspec
-
 from headway.core.effects import Effect, Record, Send, WakeAt
-from headway.core.errors import ConfigError
 from headway.core.events import (
     ClientGone,
+    CopyArrived,
+    CopyDone,
     Event,
     MessageArrived,
     PeerJoined,
@@ -23,16 +22,27 @@ from headway.core.events import (
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import Ledger
 from headway.core.messages import (
+    Abort,
     Cancel,
+    Commit,
     Drain,
     Finished,
+    Handover,
     Holding,
+    Migrate,
+    MigrateReserve,
+    MigrateReserved,
+    MigrationEnded,
     Refused,
     Report,
+    Reserve,
     Reserved,
     ResetPrefixCache,
+    StageAck,
+    StageSent,
     Submit,
     TakeOver,
+    TakeOverAck,
     Tokens,
     WhatDoYouHold,
 )
@@ -40,29 +50,20 @@ from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_ms, ns_from_s
 from headway.sched.book import Book
 from headway.sched.book import Limits as FrontLimits
-from headway.sched.dispatch import Dispatcher, Patience
-from headway.sched.executor.buckets import Buckets
+from headway.sched.config import FrontConfig as FrontConfig
+from headway.sched.config import Membership as Membership
+from headway.sched.config import WorkerConfig as WorkerConfig
+from headway.sched.control import Control
+from headway.sched.dispatch import Dispatcher
+from headway.sched.fleet.migration import MigrationParams
 from headway.sched.front import Front
 from headway.sched.llm_port import LlmScheduler
 from headway.sched.policies import admission_policy, pace_policy, routing_policy
-from headway.sched.registry import PolicyChoice
 from headway.sched.reporter import REPORT_TIMER, Identity, Reporter
-from headway.sched.router.machine import PdPools, Room, Router
+from headway.sched.router.machine import Router
+from headway.sched.transfers import Transfers
 from headway.sched.worker import Limits as WorkerLimits
 from headway.sched.worker import LlmWorker
-
-
-class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything a FrontNode can be told."""
-
-    router: PolicyChoice = PolicyChoice("least_tokens")
-    admission: PolicyChoice = PolicyChoice("bounded")
-    in_flight_max: int = 2048
-    stream_bytes_max: int = 1 << 30
-    stream_bytes_per_token: int = 64
-    room: Room = Room()
-    patience: Patience = Patience()
-    pools: PdPools = PdPools()
 
 
 class FrontNode:
@@ -156,31 +157,6 @@ class FrontNode:
         self.dispatch.check()
 
 
-class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything an LLM WorkerNode can be told beside its machine's parameters."""
-
-    credits: int = 2  # steps in flight: 1 synchronous, 2 asynchronous
-    pace: PolicyChoice = PolicyChoice("on_launch")
-    buckets: Buckets = Buckets()
-    report_interval_ms: float = 20.0
-    orphan_grace_s: float = 10.0
-    failures_max: int = 3
-
-    def __post_init__(self) -> None:
-        if self.credits < 1:
-            raise ConfigError(f"credits = {self.credits} is below 1: no step could ever run")
-        if self.credits == 1 and self.pace.type == "just_in_time":
-            raise ConfigError("pace.type = 'just_in_time' needs credits >= 2: with one step in flight nothing overlaps")
-
-
-class Membership(msgspec.Struct, frozen=True):
-    """Who a worker is, and who hears its reports."""
-
-    node: NodeId
-    incarnation: int = 1
-    listeners: tuple[NodeId, ...] = ()
-
-
 class WorkerNode:
     """One LLM replica: its machine, step credits and reports."""
 
@@ -191,6 +167,8 @@ class WorkerNode:
         reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
         own = WorkerLimits(limits.eos_token_ids, limits.kv_blocks, config.credits, config.failures_max)
         self.worker = LlmWorker(machine, own, pace_policy(config.pace), config.buckets, reporter)
+        self.transfers = Transfers(self.worker, limits, config.transfer)
+        self._control = member.control
         self._lost: dict[NodeId, None] = {}
 
     @property
@@ -203,11 +181,18 @@ class WorkerNode:
         worker, at_ns = self.worker, event.at_ns
         match event:
             case StepDone():
-                worker.step_done(event)
+                plan = worker.step_done(event)
+                if plan is not None:
+                    self.transfers.departures.folded(plan)
             case MessageArrived():
                 self._message(event)
+            case CopyDone():
+                self.transfers.departures.copy_done(event)
+            case CopyArrived():
+                self.transfers.arrivals.copy_arrived(event)
             case StepFailed():
-                worker.step_failed(event)
+                if worker.step_failed(event):
+                    self.transfers.voided()
             case TimerFired():
                 self._timer(event.timer, at_ns)
             case PeerJoined():
@@ -215,9 +200,11 @@ class WorkerNode:
                 worker.reporter.greet()
             case PeerLost():
                 self._lost[event.node] = None
+                self.transfers.peer_lost(event.node)
                 worker.out.append(WakeAt(at_ns + self._grace_ns, TimerId(f"orphans:{event.node}")))
             case _:
                 pass  # events of other roles
+        self.transfers.settle(at_ns)
         worker.pump(at_ns)
         worker.report(at_ns)
         effects = list(worker.out)
@@ -225,14 +212,27 @@ class WorkerNode:
         return effects
 
     def _message(self, event: MessageArrived) -> None:
-        worker, src, message, at_ns = self.worker, event.src, event.message, event.at_ns
+        worker, transfers = self.worker, self.transfers
+        src, message, at_ns = event.src, event.message, event.at_ns
         match message:
             case Submit():
                 worker.submit(src, message, at_ns)
+                transfers.departures.submitted(message)
             case Cancel():
-                worker.cancel(message, at_ns)
+                if not worker.cancel(message, at_ns):
+                    transfers.arrivals.cancelled(message)
+            case Reserve():
+                transfers.arrivals.reserve(src, message, at_ns)
+            case Migrate():
+                transfers.departures.migrate(src, message)
+            case MigrateReserve():
+                transfers.arrivals.migrate_reserve(src, message, at_ns)
+            case MigrateReserved() | StageSent() | StageAck() | Handover() | Commit() | Abort():
+                transfers.peer(src, message)
+            case TakeOverAck():
+                transfers.answered(message, at_ns)
             case WhatDoYouHold():
-                worker.holding(src, message)
+                worker.holding(src, message, everything=src == self._control)
             case ResetPrefixCache():
                 worker.machine.reset_prefix_cache()
             case Drain():
@@ -247,8 +247,52 @@ class WorkerNode:
             front = NodeId(timer.partition(":")[2])
             if front in self._lost:
                 self.worker.orphaned(front, at_ns)
+        else:
+            self.transfers.timer(timer, at_ns)
 
     def check_invariants(self) -> None:
         """Raise InvariantError unless stays and machine agree."""
         self.worker.check()
         self.worker.machine.check_invariants()
+
+
+class ControlNode:
+    """Exactly one: hears every report, moves requests, drains replicas."""
+
+    def __init__(self, node: NodeId, migration: MigrationParams | None) -> None:
+        self._id = node
+        self._out: list[Effect] = []
+        self.control = Control(migration, self._out)
+
+    @property
+    def id(self) -> NodeId:
+        """Its node id."""
+        return self._id
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Fold in one event and return what must be done."""
+        control, at_ns = self.control, event.at_ns
+        match event:
+            case MessageArrived(src=src, message=message):
+                match message:
+                    case Report():
+                        control.hear(message.report, at_ns)
+                    case Holding():
+                        control.holding(src, message, at_ns)
+                    case MigrationEnded():
+                        control.ended(message, at_ns)
+                    case _:
+                        pass
+            case PeerLost():
+                control.lost(event.node, event.incarnation, at_ns)
+            case TimerFired(timer=timer) if timer.startswith("move:"):
+                control.late(int(timer.partition(":")[2]), at_ns)
+            case _:
+                pass
+        effects = list(self._out)
+        self._out.clear()
+        return effects
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError when a move goes nowhere. It owns no account."""
+        self.control.check()

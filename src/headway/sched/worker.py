@@ -66,8 +66,9 @@ class LlmWorker:
         self.sums = Sums()
         self.is_draining = False
         self._limits, self._pace, self._buckets = limits, pace, buckets
-        self._replica = reporter.identity.replica
+        self.replica = reporter.identity.replica
         self._voided, self._failures = Voided(), 0
+        self.last_done = 0  # step
         self._last_done_ns: Ns | None = None
         self._plan_due_ns: Ns | None = None
 
@@ -85,11 +86,11 @@ class LlmWorker:
             self.drop(held)
         if self.is_draining or not isinstance(request, LlmRequest):
             code = "draining" if self.is_draining else "unservable"
-            self._refuse(front, message, code, f"{self._replica} takes no such request")
+            self._refuse(front, message, code, f"{self.replica} takes no such request")
             return
         reason = self._already_complete(request, message.emitted)
         if reason is not None:
-            marks = WorkerMarks(self._replica, at_ns, finished_ns=at_ns)
+            marks = WorkerMarks(self.replica, at_ns, finished_ns=at_ns)
             self.out.append(Send(front, Finished(request.id, epoch, reason, len(message.emitted), marks)))
             return
         try:
@@ -124,12 +125,14 @@ class LlmWorker:
         self.finish(stay, message.reason, at_ns)
         return True
 
-    def holding(self, front: NodeId, message: WhatDoYouHold) -> None:
-        """Answer with everything held for that front."""
+    def holding(self, src: NodeId, message: WhatDoYouHold, *, everything: bool) -> None:
+        """Answer with what is held for that front, or with everything."""
         held = tuple(
-            Held(stay.request.id, stay.epoch, len(stay.outputs)) for stay in self.stays.values() if stay.front == front
+            Held(stay.request.id, stay.epoch, len(stay.outputs))
+            for stay in self.stays.values()
+            if everything or stay.front == src
         )
-        self.out.append(Send(front, Holding(message.number, held)))
+        self.out.append(Send(src, Holding(message.number, held)))
 
     def orphaned(self, front: NodeId, at_ns: Ns) -> None:
         """The front is gone for good: nobody reads what it asked for."""
@@ -151,17 +154,17 @@ class LlmWorker:
     def finish(self, stay: Stay, reason: FinishReason, at_ns: Ns, error: str | None = None) -> None:
         """Answer with Finished and forget the stay."""
         self.drop(stay)
-        marks = stay.marks(self._replica, self.sums, at_ns)
+        marks = stay.marks(self.replica, self.sums, at_ns)
         message = Finished(stay.request.id, stay.epoch, reason, len(stay.outputs), marks, error)
         self.out.append(Send(stay.front, message))
 
     # Steps
 
-    def step_done(self, done: StepDone) -> None:
-        """Fold in a step: marks, tokens, ends, in this order. A step voided by a failure is ignored."""
+    def step_done(self, done: StepDone) -> StepPlan | None:
+        """Fold in a step: marks, tokens, ends, in this order; return its plan. A voided step is ignored."""
         opened = self.open.pop(done.step, None)
         if opened is None:
-            return
+            return None
         plan, timing = opened.plan, done.timing
         fold_rows(self.stays, plan, opened.planned_ns, self.sums)
         fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
@@ -175,7 +178,8 @@ class LlmWorker:
             if stay is not None:
                 self.finish(stay, ended.reason, done.at_ns)
         self._failures = 0
-        self._last_done_ns = done.at_ns
+        self.last_done, self._last_done_ns = done.step, done.at_ns
+        return plan
 
     def _emit(self, done: StepDone) -> None:
         """Send each front its tokens of this step, in one message."""
@@ -193,10 +197,10 @@ class LlmWorker:
             message = Tokens(requests, epochs, indices, tokens, done.step, told if done.scores else ())
             self.out.append(Send(front, message))
 
-    def step_failed(self, event: StepFailed) -> None:
+    def step_failed(self, event: StepFailed) -> bool:
         """Every open step is void. The machine starts its requests again; after too many failures they are given up."""
         if event.step not in self.open:
-            return
+            return False
         for stay in self.stays.values():
             stay.exit(self.sums, event.at_ns, is_lost=True)
         self._voided.fail([opened.plan for opened in self.open.values()], self.stays)
@@ -210,6 +214,7 @@ class LlmWorker:
             for stay in list(self.stays.values()):
                 self.machine.stop(stay.seq, FinishReason.LOST, event.at_ns)
                 self.finish(stay, FinishReason.LOST, event.at_ns, event.error)
+        return True
 
     def pump(self, at_ns: Ns) -> None:
         """Plan while a credit is free, something can run, and the pace says now."""
@@ -282,6 +287,6 @@ class LlmWorker:
     def check(self) -> None:
         """Raise InvariantError unless stays, credits and the machine agree."""
         if len(self.open) > self._limits.credits:
-            raise InvariantError(f"{self._replica}: {len(self.open)} steps in flight, {self._limits.credits} credits")
+            raise InvariantError(f"{self.replica}: {len(self.open)} steps in flight, {self._limits.credits} credits")
         if len(self.stays) != len(self.by_request):
-            raise InvariantError(f"{self._replica}: {len(self.stays)} stays, {len(self.by_request)} requests")
+            raise InvariantError(f"{self.replica}: {len(self.stays)} stays, {len(self.by_request)} requests")

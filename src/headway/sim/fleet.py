@@ -10,13 +10,15 @@ from headway.core.ports import Node
 from headway.core.request import Request
 from headway.cost.llm import StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
+from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams
-from headway.sched.nodes import FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
+from headway.sched.nodes import ControlNode, FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
 from headway.sim.driver import Machine, SimParams, Simulation
 from headway.sim.truth import LinearTruth
 
 FRONT: Final = NodeId("front-0")
+CONTROL: Final = NodeId("control-0")
 
 
 class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +29,7 @@ class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     llm: LlmParams = LlmParams()
     front: FrontConfig = FrontConfig()
     worker: WorkerConfig = WorkerConfig()
+    migration: MigrationParams | None = None
     belief: StepCostParams = StepCostParams()
     truth: LinearTruth = LinearTruth()
     sim: SimParams = SimParams()
@@ -45,6 +48,7 @@ class Fleet:
         self.sim = Simulation(params.sim)
         self.replicas = [replica_id(place) for place in range(params.replicas)]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
+        self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
         for replica in self.replicas:
             self.sim.add(replica, self.machine(replica))
 
@@ -52,12 +56,17 @@ class Fleet:
         """Build a front as the simulation does, for a replay."""
         return FrontNode(FRONT, self.params.front)
 
+    def build_control(self) -> Node:
+        """Build the control node as the simulation does, for a replay."""
+        return ControlNode(CONTROL, self.params.migration)
+
     def build_worker(self, replica: NodeId, incarnation: int) -> WorkerNode:
         """Build a replica's node as the simulation does, for a replay."""
         params = self.params
         limits = SyntheticEngine(params.engine).limits
-        machine = LlmMachine(params.llm, limits, StepCost(params.belief))
-        return WorkerNode(Membership(replica, incarnation, (FRONT,)), machine, limits, params.worker)
+        machine = LlmMachine(params.llm, limits, StepCost(params.belief), replica)
+        member = Membership(replica, incarnation, (FRONT, CONTROL), CONTROL)
+        return WorkerNode(member, machine, limits, params.worker)
 
     def machine(self, replica: NodeId) -> Machine:
         """What the simulation needs to start a replica."""

@@ -1,0 +1,51 @@
+"""What nodes can be told. LIVE builds these structs from its configuration file, the simulator from its parameters."""
+
+import msgspec
+
+from headway.core.errors import ConfigError
+from headway.core.ids import NodeId
+from headway.sched.dispatch import Patience
+from headway.sched.executor.buckets import Buckets
+from headway.sched.registry import PolicyChoice
+from headway.sched.router.machine import PdPools, Room
+from headway.sched.transfer.outgoing import TransferParams
+
+
+class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything a FrontNode can be told."""
+
+    router: PolicyChoice = PolicyChoice("least_tokens")
+    admission: PolicyChoice = PolicyChoice("bounded")
+    in_flight_max: int = 2048
+    stream_bytes_max: int = 1 << 30
+    stream_bytes_per_token: int = 64
+    room: Room = Room()
+    patience: Patience = Patience()
+    pools: PdPools = PdPools()
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything an LLM WorkerNode can be told beside its machine's parameters."""
+
+    credits: int = 2  # steps in flight: 1 synchronous, 2 asynchronous
+    pace: PolicyChoice = PolicyChoice("on_launch")
+    buckets: Buckets = Buckets()
+    report_interval_ms: float = 20.0
+    transfer: TransferParams = TransferParams()
+    orphan_grace_s: float = 10.0
+    failures_max: int = 3
+
+    def __post_init__(self) -> None:
+        if self.credits < 1:
+            raise ConfigError(f"credits = {self.credits} is below 1: no step could ever run")
+        if self.credits == 1 and self.pace.type == "just_in_time":
+            raise ConfigError("pace.type = 'just_in_time' needs credits >= 2: with one step in flight nothing overlaps")
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Who a worker is, and who hears its reports."""
+
+    node: NodeId
+    incarnation: int = 1
+    listeners: tuple[NodeId, ...] = ()
+    control: NodeId | None = None  # may ask for everything that is held here
