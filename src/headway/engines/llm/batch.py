@@ -41,7 +41,7 @@ class PersistentBatch:
         self._sequences, self._kv, self._layout = sequences, kv, layout
         self._decoding: dict[int, int] = {}
         self._decode_slots: npt.NDArray[np.intp] | None = None
-        size = layout.rows_max + LEAST_ROWS
+        size = 1 << (layout.rows_max + LEAST_ROWS).bit_length()  # a bucket may pad past rows_max
         self._tokens = np.zeros(size, np.int32)
         self._positions = np.zeros(size, np.int32)
         self._contexts = np.zeros(size, np.int32)
@@ -125,12 +125,12 @@ class PersistentBatch:
         slot = sequences.slot(join.seq)
         self._decoding[join.seq] = slot
         self._decode_slots = None
-        if join.token < 0:
-            return
         position, known = sequences.computed[slot], sequences.known[slot]
-        if position == known:
+        if join.token >= 0 and position == known:
             sequences.append_tokens(np.array([slot], np.intp), np.array([join.token], np.int32))
-        elif sequences.tokens[slot, position] != join.token:
+        elif position != known - 1:
+            raise InvariantError(f"sequence {join.seq} joins with {position} of {known} known tokens computed")
+        elif join.token >= 0 and sequences.tokens[slot, position] != join.token:
             raise InvariantError(
                 f"sequence {join.seq} joins with token {join.token}, the engine has"
                 f" {sequences.tokens[slot, position]} at position {position}"

@@ -1,19 +1,16 @@
-"""Tiny random models in Hugging Face's layout, the compiled kernels, and a planner that drives an engine by hand."""
+"""Tiny random models in Hugging Face's layout, and the compiled kernels."""
 
 import ctypes
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from headway.core.plans import Chunk, Join, NewSequence, StepPlan  # noqa: E402  (torch decides whether to go on)
-from headway.core.request import SamplingParams  # noqa: E402
-from headway.engines.llm.engine import EngineSettings, TorchLlmEngine  # noqa: E402
+from headway.engines.llm.engine import EngineSettings, TorchLlmEngine  # noqa: E402  (torch decides)
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels  # noqa: E402
 
 TINY = {
@@ -101,104 +98,3 @@ def make_engine(request: pytest.FixtureRequest, tiny_folder: Path, kernel_cache:
         )
 
     return make
-
-
-class Planner:
-    """Writes plans for one engine: blocks are never reused, so that a test sees only what it does itself."""
-
-    def __init__(self, engine: TorchLlmEngine) -> None:
-        self.engine = engine
-        self.step = 0
-        self.next_block = 0
-        self.tables: dict[int, list[int]] = {}
-        self.lengths: dict[int, int] = {}  # positions stored
-        self.decoding: list[int] = []
-        self.tokens: dict[int, list[int]] = {}
-        self.pending: dict[str, list[object]] = {}
-
-    def blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self.engine.limits.block_size)
-
-    def take(self, count: int) -> tuple[int, ...]:
-        self.next_block += count
-        return tuple(range(self.next_block - count, self.next_block))
-
-    def new(self, seq: int, prompt: list[int], outputs: tuple[int, ...] = (), **sampling: object) -> None:
-        params = SamplingParams(**{"max_tokens": 1000, "temperature": 0.0, **sampling})
-        self.pending.setdefault("new", []).append(
-            NewSequence(seq=seq, request=f"req-{seq}", prompt=tuple(prompt), outputs=outputs, sampling=params)
-        )
-        self.tokens[seq] = [*prompt, *outputs]
-
-    def chunk(self, seq: int, count: int) -> None:
-        """Prefill `count` more tokens; the first one after `new` or `preempt` brings the table."""
-        table: tuple[int, ...] = ()
-        if seq not in self.tables:
-            table = self.take(self.blocks_for(len(self.tokens[seq])))
-            self.tables[seq] = list(table)
-            self.lengths[seq] = 0
-        start = self.lengths[seq]
-        samples = start + count == len(self.tokens[seq])
-        self.pending.setdefault("chunks", []).append(
-            Chunk(seq=seq, start=start, count=count, samples=samples, table=table)
-        )
-        self.lengths[seq] = start + count
-
-    def join(self, seq: int, token: int = -1) -> None:
-        self.pending.setdefault("join", []).append(Join(seq=seq, token=token, step=self.step))
-        self.decoding.append(seq)
-
-    def drop(self, seq: int, how: str) -> None:
-        """`how`: leave, preempt or pause."""
-        self.pending.setdefault(how, []).append(seq)
-        if seq in self.decoding:
-            self.decoding.remove(seq)
-        if how != "pause":
-            del self.tables[seq]
-
-    def run(self, **more: object) -> "dict[int, int]":
-        """Run the step that was prepared; returns what it sampled."""
-        self.step += 1
-        grants = []
-        for seq in self.decoding:
-            if self.blocks_for(self.lengths[seq] + 1) > len(self.tables[seq]):
-                block = self.take(1)[0]
-                self.tables[seq].append(block)
-                grants.append((seq, block))
-            self.lengths[seq] += 1
-        chunks = self.pending.get("chunks", [])
-        parts = {key: tuple(value) for key, value in self.pending.items()}
-        plan = StepPlan(
-            step=self.step,
-            basis_step=self.step - 1,
-            kind="mixed",
-            grant=tuple(grants),
-            decodes=len(self.decoding),
-            kv_tokens=sum(self.lengths[seq] for seq in self.decoding),
-            prefill_tokens=sum(chunk.count for chunk in chunks),
-            **parts,
-        )
-        plan = msgspec.structs.replace(plan, **more)
-        self.pending = {}
-        self.done = self.engine.run(plan)
-        sampled = dict(zip(self.done.seqs, self.done.tokens, strict=True))
-        for seq, token in sampled.items():
-            self.tokens[seq].append(token)
-        return sampled
-
-    def alone(self, prompt: list[int], outputs: int, **sampling: object) -> list[int]:
-        """The outputs of a fresh sequence, prefilled whole, decoded with no neighbour."""
-        seq = 100_000 + self.step
-        self.new(seq, prompt, **sampling)
-        self.chunk(seq, len(prompt))
-        self.run()
-        self.join(seq)
-        for _ in range(outputs - 1):
-            self.run()
-        self.drop(seq, "leave")
-        return self.tokens[seq][len(prompt) :]
-
-
-@pytest.fixture
-def planner_of() -> type[Planner]:
-    return Planner

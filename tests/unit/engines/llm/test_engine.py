@@ -1,17 +1,14 @@
 import random
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
 import pytest
+from tests.unit.engines.llm.planner import Planner
 
 from headway.core.errors import ConfigError, EngineError, InvariantError
 from headway.core.plans import Join, LayerWait, StepPlan, Swap
 from headway.engines.llm.engine import TorchLlmEngine
 
 MakeEngine = Callable[..., TorchLlmEngine]
-# The planner lives in conftest.py, which importlib mode does not let tests import by name.
-PlannerOf = Any
 
 
 def prompts(count: int, seed: int = 0) -> list[list[int]]:
@@ -21,10 +18,8 @@ def prompts(count: int, seed: int = 0) -> list[list[int]]:
 
 # SPEC B7
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_chunks_of_any_size_give_the_tokens_of_a_whole_prefill(
-    make_engine: MakeEngine, planner_of: PlannerOf, count: int
-) -> None:
-    planner = planner_of(make_engine())
+def test_chunks_of_any_size_give_the_tokens_of_a_whole_prefill(make_engine: MakeEngine, count: int) -> None:
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=5)[0]
     whole = planner.alone(prompt, 6)
     planner.new(1, prompt)
@@ -38,8 +33,8 @@ def test_chunks_of_any_size_give_the_tokens_of_a_whole_prefill(
 
 
 # SPEC B7
-def test_neighbours_do_not_change_a_sequence(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_neighbours_do_not_change_a_sequence(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     texts = prompts(9)
     alone = [planner.alone(text, 6) for text in texts]
     for seq, text in enumerate(texts):
@@ -55,9 +50,9 @@ def test_neighbours_do_not_change_a_sequence(make_engine: MakeEngine, planner_of
 
 # SPEC B7
 def test_preemption_and_recompute_continue_where_the_sequence_stopped(
-    make_engine: MakeEngine, planner_of: PlannerOf
+    make_engine: MakeEngine,
 ) -> None:
-    planner = planner_of(make_engine())
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=8)[0]
     alone = planner.alone(prompt, 8)
     planner.new(1, prompt)
@@ -79,8 +74,8 @@ def test_preemption_and_recompute_continue_where_the_sequence_stopped(
 
 
 # SPEC B7
-def test_a_swapped_sequence_continues_without_recompute(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_a_swapped_sequence_continues_without_recompute(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=9)[0]
     alone = planner.alone(prompt, 6)
     planner.new(1, prompt)
@@ -101,8 +96,8 @@ def test_a_swapped_sequence_continues_without_recompute(make_engine: MakeEngine,
     assert planner.tokens[1][len(prompt) :] == alone
 
 
-def test_a_paused_sequence_keeps_its_table(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_a_paused_sequence_keeps_its_table(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=10)[0]
     alone = planner.alone(prompt, 4)
     planner.new(1, prompt)
@@ -119,8 +114,8 @@ def test_a_paused_sequence_keeps_its_table(make_engine: MakeEngine, planner_of: 
 
 
 # SPEC B7
-def test_kv_that_moves_to_another_engine_continues_there(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    source, target = planner_of(make_engine()), planner_of(make_engine())
+def test_kv_that_moves_to_another_engine_continues_there(make_engine: MakeEngine) -> None:
+    source, target = Planner(make_engine()), Planner(make_engine())
     prompt = prompts(1, seed=11)[0]
     alone = source.alone(prompt, 4)
     source.new(1, prompt)
@@ -129,9 +124,8 @@ def test_kv_that_moves_to_another_engine_continues_there(make_engine: MakeEngine
     blocks = target.take(target.blocks_for(len(prompt) + 1))
     target.engine.write_blocks(blocks[: len(source.tables[1])], source.engine.read_blocks(source.tables[1]))
     target.new(7, prompt, outputs=(first,))
-    target.tables[7], target.lengths[7] = list(blocks), len(prompt)
+    target.admit(7, computed=len(prompt), shared=list(blocks))
     target.chunk(7, 1)
-    target.pending["chunks"] = [msgspec.structs.replace(target.pending["chunks"][0], table=blocks)]
     target.run()
     target.join(7)
     target.run()
@@ -139,8 +133,8 @@ def test_kv_that_moves_to_another_engine_continues_there(make_engine: MakeEngine
     assert target.tokens[7][len(prompt) :] == alone
 
 
-def test_a_bucket_pads_rows_without_touching_the_real_ones(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_a_bucket_pads_rows_without_touching_the_real_ones(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=12)[0]
     alone = planner.alone(prompt, 2)
     planner.new(1, prompt)
@@ -152,8 +146,8 @@ def test_a_bucket_pads_rows_without_touching_the_real_ones(make_engine: MakeEngi
     assert planner.tokens[1][len(prompt) :] == alone
 
 
-def test_reports_a_stop_token_once_with_all_outputs(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_reports_a_stop_token_once_with_all_outputs(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     prompt = prompts(1, seed=13)[0]
     alone = planner.alone(prompt, 4)
     planner.new(1, prompt, stop_token_ids=(alone[1],))
@@ -166,8 +160,8 @@ def test_reports_a_stop_token_once_with_all_outputs(make_engine: MakeEngine, pla
     assert planner.done.stopped == ()
 
 
-def test_takes_more_sequences_than_its_first_tables_hold(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_takes_more_sequences_than_its_first_tables_hold(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     texts = prompts(40, seed=14)
     alone = planner.alone(texts[0], 2)
     for seq, text in enumerate(texts):
@@ -181,16 +175,16 @@ def test_takes_more_sequences_than_its_first_tables_hold(make_engine: MakeEngine
 
 
 @pytest.mark.parametrize("field", ["decodes", "kv_tokens", "prefill_tokens"])
-def test_notices_a_plan_that_counts_otherwise(make_engine: MakeEngine, planner_of: PlannerOf, field: str) -> None:
-    planner = planner_of(make_engine())
+def test_notices_a_plan_that_counts_otherwise(make_engine: MakeEngine, field: str) -> None:
+    planner = Planner(make_engine())
     planner.new(1, [5, 6, 7])
     planner.chunk(1, 3)
     with pytest.raises(InvariantError, match="the engine counts"):
         planner.run(**{field: 77})
 
 
-def test_refuses_a_token_that_differs_from_its_own(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_refuses_a_token_that_differs_from_its_own(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     planner.new(1, [5, 6, 7])
     planner.chunk(1, 2)
     planner.run()
@@ -199,8 +193,18 @@ def test_refuses_a_token_that_differs_from_its_own(make_engine: MakeEngine, plan
         planner.run()
 
 
-def test_refuses_a_row_without_a_block(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine())
+def test_refuses_a_join_before_the_prefill_is_over(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
+    planner.new(1, [5, 6, 7])
+    planner.chunk(1, 1)
+    planner.run()
+    planner.join(1)
+    with pytest.raises(InvariantError, match="joins with 1 of 3 known tokens computed"):
+        planner.run()
+
+
+def test_refuses_a_row_without_a_block(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
     planner.new(1, [5] * 8)
     planner.chunk(1, 8)
     planner.run()
@@ -210,8 +214,9 @@ def test_refuses_a_row_without_a_block(make_engine: MakeEngine, planner_of: Plan
         )
 
 
-def test_refuses_a_block_outside_the_pool(make_engine: MakeEngine, planner_of: PlannerOf) -> None:
-    planner = planner_of(make_engine(kv_blocks=4))
+def test_refuses_a_block_outside_the_pool(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine(kv_blocks=4))
+    planner.free = [4, 3, 2, 1, 0]
     planner.new(1, [5] * 40)
     planner.chunk(1, 40)
     with pytest.raises(InvariantError, match="block 4 is outside the pool of 4 blocks"):
@@ -232,9 +237,9 @@ def test_a_dummy_step_computes_padding_only(make_engine: MakeEngine) -> None:
 
 
 def test_counts_the_gap_between_steps_only_while_work_was_runnable(
-    make_engine: MakeEngine, planner_of: PlannerOf
+    make_engine: MakeEngine,
 ) -> None:
-    planner = planner_of(make_engine())
+    planner = Planner(make_engine())
     planner.new(1, [5, 6, 7])
     planner.chunk(1, 3)
     planner.run()
