@@ -111,14 +111,16 @@ def llm_replica(name: str, folder: Path | None = None, step_us: float = 500.0, d
 
 
 @contextlib.asynccontextmanager
-async def running(*replicas: ReplicaSpec, folder: Path | None = None, restarts_max: int = 5) -> AsyncIterator[World]:
+async def running(
+    *replicas: ReplicaSpec, folder: Path | None = None, restarts_max: int = 5, silence_s: float = 30.0
+) -> AsyncIterator[World]:
     """Start, hand over, stop; afterwards the nodes must agree with themselves."""
     plan = Plan(
         replicas,
         FrontConfig(),
         StepCostParams(),
         TelemetrySettings(event_logs=None if folder is None else str(folder)),
-        SupervisorSettings(restart_backoff_s=0.05, restarts_max=restarts_max, drain_s=1.0),
+        SupervisorSettings(silence_s, restarts_max, restart_backoff_s=0.05, drain_s=1.0),
     )
     lines: list[tuple[NodeId, str]] = []
     live = Live(plan, Clock(), lambda node, line: lines.append((node, line)))

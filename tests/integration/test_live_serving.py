@@ -16,6 +16,7 @@ from headway.core.request import FinishReason
 from headway.live.assemble import Recipe, llm_node
 from headway.live.eventlog import replay
 from headway.live.run import FRONT
+from headway.live.wire import Hello, encode
 from headway.sched.nodes import FrontConfig, FrontNode
 
 
@@ -131,6 +132,38 @@ def test_the_only_replica_killed_comes_back_and_its_requests_resume_exactly() ->
             answers = await asked
             assert [answer.tokens for answer in answers] == [world.expected(request) for request in requests]
             await assert_idle(world)
+
+    on_loop(test)
+
+
+def test_a_replica_that_hangs_is_noticed_by_its_silence_and_replaced() -> None:
+    # SPEC A11
+    async def test() -> None:
+        async with running(llm_replica("rep-0"), llm_replica("rep-1"), silence_s=2.0) as world:
+            os.kill(world.live.supervisor.pids()[NodeId("rep-0")], signal.SIGSTOP)
+            board = world.live.board.replicas[NodeId("rep-0")]
+            await world.until(lambda: board.incarnation == 2, "rep-0 is back")
+            assert any("silent" in line for _, line in world.lines)
+            answer = await world.ask(world.request((1, 2, 3), 5))
+            assert answer.end.reason is FinishReason.LENGTH
+
+    on_loop(test)
+
+
+def test_a_stranger_and_a_babbling_peer_harm_nobody() -> None:
+    # SPEC M5
+    async def test() -> None:
+        async with running(llm_replica("rep-0")) as world:
+            known, unknown = encode(Hello(NodeId("rep-0"), 1)), encode(Hello(NodeId("x"), 1))
+            for raw in (b"GET / HTTP/1.1\r\n\r\n", known, unknown, b""):
+                reader, writer = await asyncio.open_unix_connection(world.live.supervisor.socket)
+                writer.write(raw)
+                writer.write_eof()
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+                writer.close()
+            answer = await world.ask(world.request((1, 2, 3), 5))
+            assert answer.end.reason is FinishReason.LENGTH
+            assert world.live.board.replicas[NodeId("rep-0")].incarnation == 1
 
     on_loop(test)
 

@@ -101,9 +101,15 @@ def _load_torch(
 ) -> LlmEngine:
     tell("import", 0.0, "torch")
     # torch is imported only where a torch engine runs: everything else works in an environment without it.
-    from headway.engines.llm.config import read_config
-    from headway.engines.llm.engine import EngineSettings as TorchSettings
-    from headway.engines.llm.engine import TorchLlmEngine
+    try:
+        from headway.engines.llm.config import read_config
+        from headway.engines.llm.engine import EngineSettings as TorchSettings
+        from headway.engines.llm.engine import TorchLlmEngine
+    except ImportError as error:
+        raise ConfigError(
+            f"engine.kind = 'torch' needs torch ({error}); `headway doctor` says how to get it, "
+            "engine.kind = 'synthetic' works without"
+        ) from error
 
     engine = llm.engine
     if llm.folder is None:

@@ -79,7 +79,7 @@ class Supervisor:
     ) -> None:
         self._specs, self._hub, self._watcher, self._settings, self._clock = specs, hub, watcher, settings, clock
         self._folder = tempfile.TemporaryDirectory(prefix="headway-")  # mode 0700: nobody else connects
-        self._socket = Path(self._folder.name) / "hub.sock"
+        self.socket = Path(self._folder.name) / "hub.sock"
         self._server: asyncio.Server | None = None
         self._lives: dict[NodeId, _Life] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -88,7 +88,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start every replica and wait until all are ready. Raises EngineError with the reason when one cannot."""
-        self._server = await asyncio.start_unix_server(self._accept, path=self._socket)
+        self._server = await asyncio.start_unix_server(self._accept, path=self.socket)
         loop = asyncio.get_running_loop()
         self._started = {spec.node: loop.create_future() for spec in self._specs}
         self._keepers = [loop.create_task(self._keep(spec), name=f"keep-{spec.node}") for spec in self._specs]
@@ -171,7 +171,7 @@ class Supervisor:
         relay = asyncio.ensure_future(self._relay(life))
         watch = asyncio.ensure_future(self._watch(life))
         try:
-            self._hand_over(process, Start(spec, incarnation, str(self._socket), self._clock.start_ns))
+            self._hand_over(process, Start(spec, incarnation, str(self.socket), self._clock.start_ns))
             code = await process.wait()
             await relay
         finally:

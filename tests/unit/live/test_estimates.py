@@ -1,0 +1,126 @@
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from headway.core.errors import CapacityError
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.messages import Report
+from headway.core.plans import StepTiming
+from headway.core.ports import ModelLimits
+from headway.core.reports import ReplicaReport
+from headway.core.request import LlmRequest, SamplingParams, Slo
+from headway.core.units import NS_PER_MS
+from headway.cost.llm import StepCostParams
+from headway.live.board import Board
+from headway.live.estimates import estimate
+from headway.live.stores import TelemetrySettings, Timeline
+from headway.live.wire import Phase, Ready, StepSpan
+
+A, B, MODEL = NodeId("rep-a"), NodeId("rep-b"), ModelId("m")
+NO_SLO = Slo()
+LIMITS = ModelLimits("m", 100, 1024, 16, 64, 1000, 0, 1, (), "f", "d")
+COST = StepCostParams(
+    base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0, learn=False
+)
+
+
+def board(*present: NodeId, cost: StepCostParams = COST) -> Board:
+    made = Board({A: "m", B: "m"}, Timeline(TelemetrySettings()), cost, lambda node, line: None)
+    for node in present:
+        made.joined(node, 1, Ready(LIMITS, 5))
+    return made
+
+
+def report(node: NodeId, incarnation: int = 1, waiting: int = 0, running: int = 0, queued: int = 0) -> Report:
+    return Report(
+        ReplicaReport(node, incarnation, 1, 0, "llm", "m", waiting, running, queued, running * 100, 64, 64, 0)
+    )
+
+
+def request(prompt: int = 10, max_tokens: int = 5, slo: Slo = NO_SLO) -> LlmRequest:
+    sampling = SamplingParams(max_tokens=max_tokens)
+    return LlmRequest(RequestId("req-1"), TenantId("t"), MODEL, (1,) * prompt, sampling, 0, slo)
+
+
+def test_alone_the_first_token_costs_one_step_with_the_prompt() -> None:
+    # SPEC A7
+    found = estimate(request(prompt=10), board(A))
+    assert found.ttft_ns == NS_PER_MS + 10 * 20_000
+    assert found.verdict == "admit"
+
+
+def test_more_tokens_cost_more_device_time() -> None:
+    few, many = (estimate(request(max_tokens=n), board(A)) for n in (8, 400))
+    assert 0 < few.device_seconds < many.device_seconds
+
+
+def test_the_replica_with_the_shorter_queue_counts() -> None:
+    both = board(A, B)
+    both.heard(A, report(A, waiting=3, queued=5000))
+    assert estimate(request(), both).ttft_ns < estimate(request(), only_a()).ttft_ns
+
+
+def only_a() -> Board:
+    one = board(A)
+    one.heard(A, report(A, waiting=3, queued=5000))
+    return one
+
+
+def test_a_queue_ahead_is_told() -> None:
+    assert estimate(request(), only_a()).verdict == "queue"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(max_tokens=2000),
+        request(slo=Slo(ttft_deadline_ns=1)),
+        request(slo=Slo(e2e_deadline_ns=2 * NS_PER_MS)),
+    ],
+)
+def test_what_cannot_fit_or_cannot_be_in_time_is_a_reject(asked: LlmRequest) -> None:
+    assert estimate(asked, board(A)).verdict == "reject"
+
+
+def test_kv_covers_prompt_and_output_in_whole_blocks() -> None:
+    assert estimate(request(prompt=10, max_tokens=7), board(A)).kv_bytes == 2 * 1000
+
+
+def test_without_a_replica_there_is_no_estimate() -> None:
+    with pytest.raises(CapacityError, match="no replica of m"):
+        estimate(request(), board())
+
+
+def spans(count: int, step_ns: int) -> Sequence[StepSpan]:
+    timing = StepTiming(0, 0, step_ns)
+    return [StepSpan(n, "decode", 1, 100, 0, 0, 0, timing) for n in range(count)]
+
+
+def test_measured_steps_correct_the_belief() -> None:
+    # SPEC A7
+    learning = board(A, cost=msgspec.structs.replace(COST, learn=True))
+    before = estimate(request(), learning).tpot_ns
+    learning.spans(A, spans(300, 10 * NS_PER_MS))
+    after = estimate(request(), learning).tpot_ns
+    assert before < 2 * NS_PER_MS
+    assert abs(after - 10 * NS_PER_MS) < NS_PER_MS
+
+
+def test_a_report_of_an_earlier_incarnation_is_not_kept() -> None:
+    known = board(A)
+    known.lost(A, 1, "killed")
+    known.heard(A, report(A, 1))
+    assert known.replicas[A].report is None
+    assert known.serving("m") == []
+
+
+def test_phases_of_loading_are_told_and_kept_for_the_trace() -> None:
+    # SPEC A13
+    lines: list[str] = []
+    timeline = Timeline(TelemetrySettings())
+    loading = Board({A: "m"}, timeline, COST, lambda node, line: lines.append(f"{node} {line}"))
+    loading.phase(A, Phase("load", 0.0, 100, "64 blocks"))
+    loading.phase(A, Phase("load", 1.0, 5_100, "done in float32"))
+    assert lines == ["rep-a load: 64 blocks", "rep-a done in float32"]
+    assert b'"name":"load","ph":"X","pid":1,"tid":1,"ts":0.1,"dur":5.0' in timeline.trace(0, [])

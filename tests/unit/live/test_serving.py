@@ -1,0 +1,157 @@
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from headway.adapters.gateway.ports import ModelCard
+from headway.core.decisions import Decision
+from headway.core.effects import End, Record
+from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
+from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.ledger import AccountView, Ledger
+from headway.core.messages import Message, Report, ResetPrefixCache
+from headway.core.reports import ReplicaReport
+from headway.core.request import FinishReason, LlmRequest, SamplingParams
+from headway.core.units import NS_PER_MS, Ns
+from headway.cost.llm import StepCostParams
+from headway.live.board import Board
+from headway.live.clock import Clock
+from headway.live.serving import LiveServing, Wiring
+from headway.live.stores import TelemetrySettings, Timeline
+from headway.live.wire import Ready
+
+FRONT, REP, R, MODEL = NodeId("front"), NodeId("rep-0"), RequestId("req-1"), ModelId("m")
+REQUEST = LlmRequest(R, TenantId("t"), MODEL, (1,), SamplingParams(max_tokens=1), 0)
+
+
+class Front:
+    id = FRONT
+
+    def __init__(self) -> None:
+        self.ledger = Ledger("front")
+        self.ledger.open("gateway/in_flight", "requests", 4)
+
+
+class World:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.sent: list[tuple[NodeId, Message]] = []
+        self.clock = Clock()
+        settings = TelemetrySettings()
+        timeline = Timeline(settings)
+        self.board = Board({REP: "m"}, timeline, StepCostParams(), lambda node, line: None)
+        self.serving = LiveServing(self.clock, self.board, timeline, settings)
+        wiring = Wiring(
+            front=Front(),
+            feed=self._feed,
+            send=lambda src, dst, message: self.sent.append((dst, message)),
+            waiting=lambda: 3,
+            in_flight=lambda: 5,
+        )
+        self.serving.attach(wiring, [ModelCard("m", ("text",), 10, 0, 16, 100)])
+
+    def _feed(self, make: Callable[[Ns], Event]) -> None:
+        self.events.append(make(7))
+
+    def decide(self, kind: str, chosen: str, request: str) -> None:
+        self.serving.edge.record(Record(Decision("pool", 1, kind, chosen, "why", (), RequestId(request))))
+
+    def there(self) -> None:
+        self.board.joined(REP, 1, Ready(None, 0))
+
+
+def record(request: str) -> EvidenceRecord:
+    return evidence_record(FrontMarks(RequestId(request), TenantId("t"), 0, 1, 2, None, None, None, 3, 0), None)
+
+
+def test_what_the_edge_says_becomes_events() -> None:
+    world = World()
+    serving = world.serving
+    serving.submit(REQUEST, 1, 2)
+    serving.cancel(R)
+    serving.text_stopped(R, 4)
+    serving.closed(R, 5, 6)
+    assert world.events == [
+        RequestArrived(7, "edge", REQUEST, 1, 2),
+        ClientGone(7, "edge", R),
+        TextStopped(7, "edge", R, 4),
+        StreamClosed(7, "edge", R, 5, 6),
+    ]
+
+
+def test_a_stream_gets_its_end() -> None:
+    async def main() -> None:
+        world = World()
+        stream = world.serving.submit(REQUEST, 1, 2)
+        world.serving.edge.end(End(R, FinishReason.LENGTH))
+        assert await stream.next() == [End(R, FinishReason.LENGTH)]
+
+    asyncio.run(main())
+
+
+def test_each_arrival_counts_one_verdict() -> None:
+    # SPEC A7
+    world = World()
+    world.decide("route", "rep-0", "req-1")
+    world.decide("admit", "queue", "req-2")
+    world.decide("route", "rep-0", "req-2")
+    world.decide("route", "rep-1", "req-1")
+    world.decide("admit", "reject", "req-3")
+    assert world.serving.stats().admissions == (("admit", 1), ("queue", 1), ("reject", 1))
+
+
+def test_a_record_is_kept_and_told_to_every_sink() -> None:
+    # SPEC I1, I4
+    world = World()
+    seen: list[EvidenceRecord] = []
+    world.serving.on_record(seen.append)
+    world.serving.edge.record(Record(record("req-1")))
+    assert seen == [record("req-1")]
+    assert world.serving.evidence(R) == record("req-1")
+
+
+def test_a_replicas_accounts_carry_the_age_of_its_report() -> None:
+    # SPEC L-2
+    world = World()
+    world.there()
+    view = AccountView("replica/rep-0/kv_blocks", "rep-0", "blocks", "level", 4, 0, 1)
+    sent_ns = world.clock.now_ns() - 50 * NS_PER_MS
+    world.board.heard(REP, Report(ReplicaReport(REP, 1, 1, sent_ns, "llm", "m", 0, 0, 0, 0, 4, 4, 0, accounts=(view,))))
+    (own, own_age), (reported, age_ms) = world.serving.accounts()
+    assert (own.name, own_age, reported) == ("gateway/in_flight", 0.0, view)
+    assert age_ms >= 50.0
+
+
+def test_ready_follows_the_replicas_and_says_why_not() -> None:
+    world = World()
+    assert world.serving.ready() == (False, "no replica of m is ready: it is loading")
+    world.there()
+    assert world.serving.ready()[0]
+    world.board.lost(REP, 1, "killed")
+    assert world.serving.ready() == (False, "no replica of m is ready: killed")
+
+
+def test_a_reset_goes_to_every_replica_and_fails_without_one() -> None:
+    # SPEC B2
+    async def main() -> None:
+        world = World()
+        assert not await world.serving.reset_prefix_cache()
+        world.there()
+        assert await world.serving.reset_prefix_cache()
+        assert world.sent == [(REP, ResetPrefixCache(2))]
+
+    asyncio.run(main())
+
+
+def test_stats_are_the_fronts_numbers() -> None:
+    stats = World().serving.stats()
+    assert (stats.waiting, stats.in_flight, stats.reports) == (3, 5, ())
+
+
+def test_use_before_the_front_is_there_is_a_wiring_fault() -> None:
+    settings = TelemetrySettings()
+    timeline = Timeline(settings)
+    board = Board({REP: "m"}, timeline, StepCostParams(), lambda node, line: None)
+    with pytest.raises(RuntimeError, match="attached"):
+        LiveServing(Clock(), board, timeline, settings).stats()
