@@ -1,6 +1,7 @@
 """The rules of STYLE and ARCHITECTURE as functions: a source text goes in, one line per offence comes out."""
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,12 @@ def modules(*packages: str) -> list[Path]:
     return sorted(path for root in roots for path in root.rglob("*.py"))
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Parse a source text; every rule looks at every file, so it is worth keeping."""
+    return ast.parse(source)
+
+
 def shown(path: Path) -> str:
     """Return a path as the exception list writes it."""
     return path.relative_to(ROOT).as_posix()
@@ -56,7 +63,7 @@ def exceptions() -> dict[str, dict[str, int]]:
 
 def impure_imports(source: str) -> Iterator[str]:
     """Imports that let the world in."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -71,14 +78,14 @@ def impure_imports(source: str) -> Iterator[str]:
 
 def impure_calls(source: str) -> Iterator[str]:
     """Built-ins that touch the world or depend on the process."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BANNED_BUILTINS:
             yield f"line {node.lineno}: calls {node.func.id}()"
 
 
 def module_state(source: str) -> Iterator[str]:
     """Names at module level that hold something mutable, and `global` statements."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     for node in tree.body:
         if isinstance(node, ast.Assign):
             targets, value, is_final = node.targets, node.value, False
@@ -112,7 +119,7 @@ def _is_mutable(value: ast.expr) -> bool:
 
 def set_iteration(source: str) -> Iterator[str]:
     """Iterations whose order comes from a set: literals, `set(...)`, and names known to hold a set."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     for scope in ast.walk(tree):
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             yield from _set_iteration_in(scope)
@@ -185,7 +192,7 @@ def _is_set(value: ast.expr, known: frozenset[str]) -> bool:
 
 def function_sizes(source: str) -> Iterator[tuple[str, int]]:
     """Yield qualified name and lines of every function."""
-    yield from _function_sizes(ast.parse(source), "")
+    yield from _function_sizes(parsed(source), "")
 
 
 def _function_sizes(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
@@ -201,7 +208,7 @@ def _function_sizes(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
 
 def class_sizes(source: str) -> Iterator[tuple[str, int]]:
     """Yield name and public methods of every class; a property is a fact, not a method."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ClassDef):
             methods = [f for f in node.body if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))]
             public = [f for f in methods if not f.name.startswith("_") and not _is_property(f)]
@@ -214,7 +221,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def signature_sizes(source: str) -> Iterator[tuple[str, int]]:
     """Yield name and parameters of every function; a command line function is exempt, its parameters are its flags."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_command(node):
             continue
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -232,14 +239,14 @@ def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def banned_names(source: str) -> Iterator[str]:
     """Class names that say nothing."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ClassDef) and BANNED_CLASS_NAME.search(node.name):
             yield f"line {node.lineno}: class {node.name}"
 
 
 def broad_excepts(source: str) -> Iterator[str]:
     """`except Exception`, `except BaseException` and bare `except`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ExceptHandler):
             caught = "BaseException" if node.type is None else ast.unparse(node.type)
             if re.search(r"\b(Base)?Exception\b", caught):
@@ -250,7 +257,7 @@ def unexplained_escapes(source: str) -> Iterator[str]:
     """`Any`, `cast` and `type: ignore` without a reason on the line."""
     lines = source.splitlines()
     found: dict[int, str] = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Name) and node.id in ("Any", "cast"):
             found[node.lineno] = node.id
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("typing.Any", "typing.cast"):
@@ -270,7 +277,7 @@ def unexplained_escapes(source: str) -> Iterator[str]:
 
 def sleeps(source: str) -> Iterator[str]:
     """Waiting in a test, and reading the wall clock there."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             waits = node.args and not (isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
@@ -289,7 +296,7 @@ def snake_case(name: str) -> str:
 def policy_file_offences(stem: str, source: str) -> Iterator[str]:
     """A policy file holds one public class, named after the file, that declares its `Params` and what it `needs`."""
     public = [
-        node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        node for node in parsed(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     if [snake_case(node.name).replace("_", "") for node in public] != [stem.replace("_", "")]:
         yield f"public classes {[node.name for node in public]}, expected one that is named after {stem}.py"
