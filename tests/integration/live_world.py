@@ -14,7 +14,7 @@ from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.tokens import reference
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.clock import Clock
-from headway.live.run import FRONT, Live, Plan
+from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import (
     EngineSettings,
     ExecutorSettings,
@@ -24,6 +24,7 @@ from headway.live.spec import (
     SyntheticSettings,
 )
 from headway.live.stores import TelemetrySettings
+from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 
@@ -105,22 +106,27 @@ def llm_replica(name: str, folder: Path | None = None, step_us: float = 500.0, d
         cost=StepCostParams(),
         executor=ExecutorSettings(),
     )
-    return ReplicaSpec(
-        NodeId(name), "llm", MODEL, (FRONT,), llm, event_logs=None if folder is None else str(folder), drain_s=1.0
-    )
+    logs = None if folder is None else str(folder)
+    return ReplicaSpec(NodeId(name), "llm", MODEL, (FRONT, CONTROL), CONTROL, llm, event_logs=logs, drain_s=1.0)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    *replicas: ReplicaSpec, folder: Path | None = None, restarts_max: int = 5, silence_s: float = 30.0
+    *replicas: ReplicaSpec,
+    folder: Path | None = None,
+    restarts_max: int = 5,
+    silence_s: float = 30.0,
+    front: FrontConfig = FrontConfig(),  # noqa: B008  frozen
+    migration: MigrationParams | None = None,
 ) -> AsyncIterator[World]:
     """Start, hand over, stop; afterwards the nodes must agree with themselves."""
     plan = Plan(
         replicas,
-        FrontConfig(),
+        front,
+        migration,
         StepCostParams(),
         TelemetrySettings(event_logs=None if folder is None else str(folder)),
-        SupervisorSettings(silence_s, restarts_max, restart_backoff_s=0.05, drain_s=1.0),
+        SupervisorSettings(silence_s, restarts_max=restarts_max, restart_backoff_s=0.05, drain_s=1.0),
     )
     lines: list[tuple[NodeId, str]] = []
     live = Live(plan, Clock(), lambda node, line: lines.append((node, line)))

@@ -56,10 +56,12 @@ def llm_node(recipe: Recipe) -> BuiltNode:
         pace=executor.pace,
         buckets=executor.buckets,
         report_interval_ms=executor.report_interval_ms,
+        transfer=executor.transfer,
         orphan_grace_s=executor.orphan_grace_s,
         failures_max=executor.failures_max,
     )
-    node = WorkerNode(Membership(spec.node, recipe.incarnation, spec.listeners), machine, limits, config)
+    member = Membership(spec.node, recipe.incarnation, spec.listeners, spec.control)
+    node = WorkerNode(member, machine, limits, config)
     return BuiltNode(node, lambda: machine.live == 0)
 
 

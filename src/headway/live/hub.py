@@ -13,7 +13,7 @@ from headway.core.messages import Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.gather import Gatherer
-from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Lost
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Hub:
         self._local: dict[NodeId, Feed] = {}
         self._remote: dict[NodeId, _Remote] = {}
         self._groups = {group: tuple(members) for group, members in groups.items()}
-        self._silent, self._heard = silent, heard
+        self._silent, self.on_heard = silent, heard
         self._gatherer = Gatherer(self._groups, clock, loop.call_later, self._gathered, self._missing)
 
     def add_local(self, node: NodeId, feed: Feed) -> None:
@@ -56,7 +56,10 @@ class Hub:
         self._local[node] = feed
 
     def join(self, node: NodeId, incarnation: int, peer: Peer) -> None:
-        """A replica is ready: tell the nodes of this process."""
+        """A replica is ready: tell everybody, and tell it who else is there."""
+        for other, known in self._remote.items():
+            known.peer.send(Joined(node, incarnation))
+            peer.send(Joined(other, known.incarnation))
         self._remote[node] = _Remote(peer, incarnation)
         for feed in self._local.values():
             feed(lambda at_ns: PeerJoined(at_ns, "ready", node, incarnation))
@@ -86,7 +89,7 @@ class Hub:
         """A frame that a replica sent to others."""
         match frame:
             case Envelope():
-                self._heard(node, frame.message)
+                self.on_heard(node, frame.message)
                 self.send(node, frame.dst, frame.message)
             case Blocks():
                 if (remote := self._remote.get(frame.dst)) is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from headway.core.effects import Propose
 from headway.core.errors import ConfigError, HeadwayError
-from headway.core.events import Event, MessageArrived, PeerLost
+from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
 from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.units import Ns, ns_from_s
@@ -39,6 +39,7 @@ from headway.live.wire import (
     Gather,
     Gathered,
     Hello,
+    Joined,
     Link,
     Lost,
     Phase,
@@ -132,6 +133,8 @@ class Replica:
                     transport.arrived(frame)
                 case Gathered():
                     driver.feed(proposals_event(frame))
+                case Joined():
+                    driver.feed(_joined(frame))
                 case Lost():
                     driver.feed(_lost(frame))
                 case Stop():
@@ -181,6 +184,10 @@ class LateFeed:
 
 def _arrived(frame: Envelope) -> Callable[[Ns], Event]:
     return lambda at_ns: MessageArrived(at_ns, str(frame.src), frame.src, frame.message)
+
+
+def _joined(frame: Joined) -> Callable[[Ns], Event]:
+    return lambda at_ns: PeerJoined(at_ns, "hub", frame.node, frame.incarnation)
 
 
 def _lost(frame: Lost) -> Callable[[Ns], Event]:

@@ -10,6 +10,7 @@ from headway.cost.llm import StepCostParams
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
+from headway.sched.transfer.outgoing import TransferParams
 
 EngineKind = Literal["torch", "synthetic"]
 Role = Literal["llm", "diffusion"]
@@ -41,6 +42,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """How replica processes are watched."""
 
     heartbeat_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a silent replica is killed and started again
+    start_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 180.0  # the same while it starts: imports hold it up
     restarts_max: Annotated[int, msgspec.Meta(ge=0)] = 5  # within the window; more, and the replica stays down
     restart_window_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
     restart_backoff_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5  # before the first restart; doubles with each
@@ -54,6 +56,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
     buckets: Buckets = Buckets()
     report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
+    transfer: TransferParams = TransferParams()
     orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long
     failures_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # failed steps in a row before requests are given up
 
@@ -76,6 +79,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True):
     role: Role
     model: ModelId
     listeners: tuple[NodeId, ...]
+    control: NodeId
     llm: LlmSpec | None = None
     event_logs: str | None = None
     drain_s: float = 10.0

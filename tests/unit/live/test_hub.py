@@ -7,7 +7,7 @@ from headway.core.messages import Drain, Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.hub import Hub
-from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Lost
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
 
 FRONT, A, B, G = NodeId("front"), NodeId("rep-a"), NodeId("rep-b"), GroupId("g")
 
@@ -35,7 +35,9 @@ class World:
         self.hub.add_local(FRONT, self._feed)
         self.hub.join(A, 1, self.a)
         self.hub.join(B, 1, self.b)
-        self.events.clear()
+        self.joined = [*self.a.frames, *self.b.frames]
+        for told in (self.events, self.a.frames, self.b.frames):
+            told.clear()
 
     def _feed(self, make: Callable[[Ns], Event]) -> None:
         self.events.append(make(3))
@@ -105,6 +107,13 @@ def test_a_return_is_told_with_its_incarnation() -> None:
         world.hub.leave(A, 1, "killed")
         world.hub.join(A, 2, Peer())
         assert world.events[-1] == PeerJoined(3, "ready", A, 2)
+
+    on_loop(test)
+
+
+def test_replicas_hear_of_each_other() -> None:
+    def test(world: World) -> None:
+        assert world.joined == [Joined(B, 1), Joined(A, 1)]
 
     on_loop(test)
 
