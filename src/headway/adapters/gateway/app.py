@@ -27,7 +27,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
-_EVIDENCE: Final = re.compile(r"/v1/requests/([^/]+)/evidence")
+_EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
 
 
 def build_app(serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> "Gateway":

@@ -45,6 +45,8 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one request may ask of the gateway."""
 
+    header_bytes: PositiveInt = 64 * 1024
+    header_timeout_s: PositiveFloat = 20.0  # from the connection, or the first byte of a later request
     body_bytes: PositiveInt = 16 * 1024 * 1024
     body_timeout_s: PositiveFloat = 30.0
     request_timeout_s: PositiveFloat = 3600.0  # from the first byte to the last token
