@@ -88,6 +88,8 @@ class PlainRoutes:
     def evidence(self, public_id: str, tenant: Tenant) -> JsonObject:
         """`GET /v1/requests/{id}/evidence`. Raises RequestError 404 for what the tenant may not know of."""
         entry = self.index.find(public_id, tenant)
+        if entry is None:  # the answer's own id names the request too
+            entry = self.index.find(public_id.removeprefix("chatcmpl-").removeprefix("cmpl-"), tenant)
         records = [self._serving.evidence(request) for request in entry.requests] if entry else []
         complete = [record for record in records if record is not None]
         if entry is None or len(complete) < len(entry.requests):
