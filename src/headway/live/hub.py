@@ -14,6 +14,7 @@ from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.gather import Gatherer
 from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
+from headway.sched.runtime.group import GENERATION_BITS
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,19 @@ class Hub:
                 if (remote := self._remote.get(frame.dst)) is not None:
                     remote.peer.send(frame)
             case Gather():
-                self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+                if self._is_current(frame):
+                    self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+
+    @property
+    def open_gathers(self) -> int:
+        """Group steps that wait for a member."""
+        return self._gatherer.open
+
+    def _is_current(self, frame: Gather) -> bool:
+        """False for a proposal that was sent before its sender heard of a loss or a return: nobody will answer it."""
+        members = [self._remote.get(member) for member in self._groups.get(frame.group, ())]
+        generation = sum(0 if member is None else member.incarnation for member in members)
+        return None not in members and frame.step >> GENERATION_BITS == generation
 
     def _gathered(self, group: GroupId, step: int, proposals: dict[NodeId, Proposal]) -> None:
         for member in self._groups[group]:

@@ -59,7 +59,6 @@ def plan(config: Config, served: Served) -> Plan:
     replicas = tuple(
         ReplicaSpec(
             node=NodeId(f"rep-{number}"),
-            role="llm",
             model=ModelId(served.name),
             listeners=(FRONT, CONTROL),
             control=CONTROL,

@@ -7,13 +7,15 @@ import msgspec
 from headway.core.ids import ModelId, NodeId
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
+from headway.engines.synthetic.denoise import DenoiserParams
+from headway.sched.diffusion.machine import DiffusionParams
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
+from headway.sched.runtime.group import GroupParams
 from headway.sched.transfer.outgoing import TransferParams
 
 EngineKind = Literal["torch", "synthetic"]
-Role = Literal["llm", "diffusion"]
 
 
 class SyntheticSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,15 +74,23 @@ class LlmSpec(msgspec.Struct, frozen=True):
     executor: ExecutorSettings
 
 
+class DiffusionSpec(msgspec.Struct, frozen=True):
+    """What a diffusion replica runs: the toy of the walking skeleton, no model behind it."""
+
+    machine: DiffusionParams = DiffusionParams()
+    denoiser: DenoiserParams = DenoiserParams()
+
+
 class ReplicaSpec(msgspec.Struct, frozen=True):
-    """One replica. `listeners` hear its reports."""
+    """One replica: exactly one of `llm` and `diffusion`. `listeners` hear its reports."""
 
     node: NodeId
-    role: Role
     model: ModelId
     listeners: tuple[NodeId, ...]
     control: NodeId
     llm: LlmSpec | None = None
+    diffusion: DiffusionSpec | None = None
+    group: GroupParams | None = None  # runs its steps in lockstep with these
     event_logs: str | None = None
     drain_s: float = 10.0
 

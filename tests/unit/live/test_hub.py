@@ -8,6 +8,7 @@ from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.hub import Hub
 from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
+from headway.sched.runtime.group import GENERATION_BITS
 
 FRONT, A, B, G = NodeId("front"), NodeId("rep-a"), NodeId("rep-b"), GroupId("g")
 
@@ -131,9 +132,21 @@ def test_a_group_hears_everyones_proposal() -> None:
     # SPEC D2
     def test(world: World) -> None:
         mine, other = Proposal("decode", 1, 1), Proposal("idle", 0, 0)
-        world.hub.receive(A, Gather(G, 4, mine, 1 << 62))
-        world.hub.receive(B, Gather(G, 4, other, 1 << 62))
-        expected = Gathered(G, 4, {A: mine, B: other})
+        step = (2 << GENERATION_BITS) + 4
+        world.hub.receive(A, Gather(G, step, mine, 1 << 62))
+        world.hub.receive(B, Gather(G, step, other, 1 << 62))
+        expected = Gathered(G, step, {A: mine, B: other})
         assert (world.a.frames, world.b.frames) == ([expected], [expected])
+
+    on_loop(test)
+
+
+def test_a_proposal_of_an_earlier_generation_is_dropped_and_blames_nobody() -> None:
+    # SPEC D2
+    def test(world: World) -> None:
+        world.hub.leave(B, 1, "killed")
+        world.hub.join(B, 2, world.b)
+        world.hub.receive(A, Gather(G, 2 << GENERATION_BITS, Proposal("decode", 1, 1), 0))
+        assert world.hub.open_gathers == 0
 
     on_loop(test)
