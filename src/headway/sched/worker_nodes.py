@@ -76,6 +76,7 @@ class WorkerNode:
             self.lockstep = Lockstep(self.worker, Group(group, member.node, member.incarnation))
             self._pump = self.lockstep.pump
         self._control = member.control
+        self._peers: dict[NodeId, int] = {}  # incarnations
         self._lost: dict[NodeId, None] = {}
 
     @property
@@ -148,12 +149,18 @@ class WorkerNode:
                 pass
 
     def _joined(self, event: PeerJoined) -> None:
+        known = self._peers.get(event.node)
+        if known is not None and known < event.incarnation and event.node not in self._lost:  # its loss was never told
+            self._peer_lost(PeerLost(event.at_ns, event.cause, event.node, known))
+        self._peers[event.node] = max(event.incarnation, known or 0)
         self._lost.pop(event.node, None)
         self.worker.reporter.greet()
         if self.lockstep is not None:
             self.lockstep.joined(event)
 
     def _peer_lost(self, event: PeerLost) -> None:
+        if event.incarnation < self._peers.get(event.node, 0):
+            return  # an older life of a peer that is back
         self._lost[event.node] = None
         self.transfers.peer_lost(event.node)
         if self.lockstep is not None and self.lockstep.lost(event):
