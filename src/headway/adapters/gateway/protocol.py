@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headway.adapters.gateway.errors import error_body
+from headway.adapters.gateway.exchange import ABORT
 from headway.adapters.gateway.settings import LimitSettings
 from headway.core.effects import ErrorOut
 
@@ -43,6 +44,7 @@ class BoundedHead(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
         self._in_head = True
         self._await_head()
 

@@ -104,7 +104,9 @@ class Session:
                 await output.conclude(self._error)
         except asyncio.CancelledError:
             # By our own clock, when the client is stuck; else the server is shutting down and the client is told.
-            if not self._stuck and not self._gone:
+            if self._stuck:
+                await self._exchange.abort()
+            elif not self._gone:
                 await output.conclude(shutting_down())
         finally:
             self._stop_timers(watch)

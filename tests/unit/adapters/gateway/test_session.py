@@ -275,7 +275,9 @@ def test_a_client_that_takes_nothing_is_cancelled(waiting: bool) -> None:
     async def scenario(client: Client, send: Callable[[object], Awaitable[Reply]]) -> Reply:
         serving.held = waiting
         client.slow.set()
-        return await send(chat(stream=True))
+        reply = await send(chat(stream=True))
+        assert client.gone.is_set()  # its connection was dropped
+        return reply
 
     reply = with_client(serving, scenario)
     assert (reply.status, reply.complete) == (0, False)
