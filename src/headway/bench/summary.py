@@ -1,0 +1,113 @@
+"""Percentiles, throughput and goodput of a load. Every request that was sent counts, failed ones as misses."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from headway.bench.outcome import Outcome
+from headway.core.units import NS_PER_MS, NS_PER_S
+
+
+class Targets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The SLO that goodput counts against; None: no promise."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """Nearest-rank percentiles in milliseconds; all None when nothing was measured."""
+
+    count: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """One load in numbers. `attainment`: share of all requests that met every target."""
+
+    sent: int
+    completed: int
+    errors: dict[str, int]
+    duration_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    ttft_ms: Quantiles
+    tpot_ms: Quantiles
+    itl_ms: Quantiles
+    e2e_ms: Quantiles
+    attainment: float
+    goodput_per_s: float
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all values do not exceed; `ordered` ascends, not empty."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def quantiles(values: Sequence[float]) -> Quantiles:
+    """Summarise times that are given in nanoseconds."""
+    if not values:
+        return Quantiles(0)
+    ordered = sorted(value / NS_PER_MS for value in values)
+    p50, p95, p99 = (nearest_rank(ordered, share) for share in (0.50, 0.95, 0.99))
+    return Quantiles(len(ordered), sum(ordered) / len(ordered), p50, p95, p99, ordered[-1])
+
+
+def meets(outcome: Outcome, targets: Targets) -> bool:
+    """True when the request completed within every target; a single token has no TPOT to miss."""
+    if outcome.error is not None or outcome.ttft_ns is None:
+        return False
+    times = (
+        (targets.ttft_ms, outcome.ttft_ns),
+        (targets.tpot_ms, outcome.tpot_ns or 0.0),
+        (targets.e2e_ms, outcome.ended_ns - outcome.sent_ns),
+    )
+    return all(target is None or took <= target * NS_PER_MS for target, took in times)
+
+
+def summarise(outcomes: Sequence[Outcome], targets: Targets) -> Summary:
+    """Summarise a whole load; the clock runs from the first request sent to the last one ended."""
+    done = [outcome for outcome in outcomes if outcome.error is None]
+    span_ns = max((o.ended_ns for o in outcomes), default=0) - min((o.sent_ns for o in outcomes), default=0)
+    duration_s = span_ns / NS_PER_S
+    per_s = 1 / duration_s if duration_s > 0 else 0.0
+    attained = sum(meets(outcome, targets) for outcome in outcomes)
+    return Summary(
+        sent=len(outcomes),
+        completed=len(done),
+        errors=dict(sorted(Counter(o.error for o in outcomes if o.error is not None).items())),
+        duration_s=duration_s,
+        requests_per_s=len(done) * per_s,
+        output_tokens_per_s=sum(outcome.output_tokens for outcome in outcomes) * per_s,
+        ttft_ms=quantiles([o.ttft_ns for o in done if o.ttft_ns is not None]),
+        tpot_ms=quantiles([o.tpot_ns for o in done if o.tpot_ns is not None]),
+        itl_ms=quantiles([later - earlier for o in done for earlier, later in pairwise(o.times_ns)]),
+        e2e_ms=quantiles([outcome.ended_ns - outcome.sent_ns for outcome in done]),
+        attainment=attained / len(outcomes) if outcomes else 0.0,
+        goodput_per_s=attained * per_s,
+    )
+
+
+def table(summary: Summary) -> str:
+    """Return what is printed of a load."""
+    lines = [
+        f"requests   {summary.completed} of {summary.sent} completed in {summary.duration_s:.2f} s",
+        f"rate       {summary.requests_per_s:.2f} requests/s, {summary.output_tokens_per_s:.1f} output tokens/s",
+        f"goodput    {summary.goodput_per_s:.2f} requests/s, {summary.attainment:.1%} met every target",
+        "",
+        f"{'ms':<6}{'mean':>10}{'p50':>10}{'p95':>10}{'p99':>10}{'max':>10}",
+    ]
+    for name in ("ttft", "tpot", "itl", "e2e"):
+        q: Quantiles = getattr(summary, f"{name}_ms")
+        cells = "".join(f"{'-' if v is None else format(v, '.2f'):>10}" for v in (q.mean, q.p50, q.p95, q.p99, q.max))
+        lines.append(f"{name:<6}{cells}")
+    lines += [f"error      {code}: {count}" for code, count in summary.errors.items()]
+    return "\n".join(lines)

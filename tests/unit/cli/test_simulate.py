@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli.simulate import app, parse_setting, read_scenario
+from headway.core.errors import ConfigError
+
+SMALL = ["--requests", "12", "--rate", "50", "--set", "workload.output.mean=8", "--set", "workload.prompt.mean=20"]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*SMALL, *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_prints_percentiles_and_replicas() -> None:  # SPEC J1
+    shown = run()
+    assert "12 of 12 completed" in shown
+    for word in ("ttft", "tpot", "p99", "rep-0", "rep-1"):
+        assert word in shown
+
+
+def test_the_same_seed_writes_the_same_log(tmp_path: Path) -> None:  # SPEC J6
+    first, second, other = (tmp_path / name for name in ("a", "b", "c"))
+    run("--seed", "3", "--log", str(first))
+    run("--seed", "3", "--log", str(second))
+    run("--seed", "4", "--log", str(other))
+    assert first.read_bytes() == second.read_bytes() != other.read_bytes()
+    assert json.loads(first.read_text().splitlines()[0])["node"]
+
+
+def test_json_is_the_summary() -> None:
+    assert json.loads(run("--json", "--router", "round_robin"))["completed"] == 12
+
+
+def test_a_scenario_file_is_strict(tmp_path: Path) -> None:  # SPEC M1
+    path = tmp_path / "scenario.toml"
+    path.write_text("[fleet]\nreplicas = 3\n[workload]\ncount = 5\n[targets]\nttft_ms = 50\n")
+    scenario = read_scenario(path, {"fleet.llm.max_seqs": 4})
+    assert (scenario.fleet.replicas, scenario.fleet.llm.max_seqs, scenario.workload.count) == (3, 4, 5)
+    path.write_text("[fleet]\nreplica = 3\n")
+    with pytest.raises(ConfigError, match="replica"):
+        read_scenario(path, {})
+    path.write_text("[fleet\n")
+    with pytest.raises(ConfigError, match="scenario"):
+        read_scenario(path, {})
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:  # SPEC A1
+    with pytest.raises(ConfigError, match="least_tokens"):
+        CliRunner().invoke(app, [*SMALL, "--router", "best"], catch_exceptions=False)
+
+
+def test_settings_are_toml_values_or_bare_words() -> None:
+    assert parse_setting("a.b=3") == ("a.b", 3)
+    assert parse_setting("a=lpm") == ("a", "lpm")
+    with pytest.raises(ConfigError, match="name=value"):
+        parse_setting("a.b")
