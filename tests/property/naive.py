@@ -41,7 +41,8 @@ class One:
     slots: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)  # steps that sampled for it here
     ready_after: int = 0
-    entry: int = 0
+    entry: int = 0  # order of becoming a decode; a freeze that costs no step keeps it
+    frozen_at: int = -1
     allowance: int | None = None
 
     @property
@@ -243,6 +244,8 @@ class NaiveScheduler:
             self.decoding.remove(seq)
         elif seq.state == "stalled":
             self.stalled.remove(seq)
+        if seq.state != "stalled":
+            seq.frozen_at = self.step
         self._tenants(lambda: setattr(seq, "state", "frozen"), seq)
 
     def thaw(self, number: int) -> None:
@@ -293,7 +296,7 @@ class NaiveScheduler:
         if overlap_ok or self.last_kind != "prefill":
             self._prefill(step, rows)
         if not self.decoding and not rows and not self.swapped:
-            return None
+            return None if self.calm or self.step > self.done else self.plan(at_ns)
         self.last_kind = "dummy"
         if rows:
             self.last_kind = "mixed" if self.decoding else "prefill"
@@ -342,7 +345,7 @@ class NaiveScheduler:
                 self.stalled.remove(seq)
                 if opens:
                     self._own(seq)
-                self._enter(seq)
+                self._enter(seq, new=seq.frozen_at != self.step)
             elif free:
                 self._own(seq)
             else:

@@ -23,7 +23,7 @@ def play(order: str, seeds: range) -> Counter[str]:
     return stats
 
 
-# SPEC B9 SPEC B1 SPEC B3 SPEC B4
+# SPEC B9, B1, B3, B4
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_machine_plans_what_the_naive_scheduler_plans(order: str) -> None:
     stats = play(order, range(WORLDS))

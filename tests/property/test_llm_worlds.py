@@ -10,7 +10,7 @@ WORLDS = 400
 BATCHES = 4
 
 
-# SPEC B7 SPEC B8 SPEC B5 SPEC B6
+# SPEC B7, B8, B5, B6
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_worlds_end_with_exact_outputs_and_every_block_back(batch: int) -> None:
     stats: Counter[str] = Counter()

@@ -67,6 +67,10 @@ def roofline(
     )
 
 
+def _dot(a: list[float], b: list[float]) -> float:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3] + a[4] * b[4]
+
+
 class StepCost:
     """The belief of one replica. Deterministic: plain floats, no clock."""
 
@@ -132,17 +136,28 @@ class StepCost:
         if not self.params.learn or elapsed_ns <= 0:
             return
         self.observed += 1
-        raw = (1.0, shape.decodes, shape.kv_tokens, shape.prefill_tokens, shape.prefill_pairs)
-        x = [value * unit for value, unit in zip(raw, self._unit, strict=True)]
-        scale = max(sum(a * w for a, w in zip(x, self._weight, strict=True)), 1.0)
-        x = [value / scale for value in x]  # relative errors: a long step must not drown the short ones
-        spread, keep = self._spread, self._keep
-        px = [sum(a * b for a, b in zip(row, x, strict=True)) for row in spread]
-        gain = [value / (keep + sum(a * b for a, b in zip(x, px, strict=True))) for value in px]
-        error = elapsed_ns / scale - sum(a * w for a, w in zip(x, self._weight, strict=True))
-        self._weight = [w + g * error for w, g in zip(self._weight, gain, strict=True)]
-        trace = sum(spread[i][i] for i in range(_FEATURES))
+        weight, unit, spread = self._weight, self._unit, self._spread
+        features = (1.0, shape.decodes, shape.kv_tokens, shape.prefill_tokens, shape.prefill_pairs)
+        x = [value * scale for value, scale in zip(features, unit, strict=True)]
+        predicted = max(_dot(x, weight), 1.0)
+        x = [value / predicted for value in x]  # relative errors: a long step must not drown the short ones
+        px = [_dot(row, x) for row in spread]
+        down = self._keep + _dot(x, px)
+        gain = [value / down for value in px]
+        error = elapsed_ns / predicted - _dot(x, weight)
+        self._weight = [w + g * error for w, g in zip(weight, gain, strict=True)]
         # Without news in a direction, forgetting would blow its spread up; it stops at the prior's size.
-        keep = keep if trace < _PRIOR_SPREAD * _FEATURES else 1.0
-        self._spread = [[(spread[i][j] - gain[i] * px[j]) / keep for j in range(_FEATURES)] for i in range(_FEATURES)]
+        trace = spread[0][0] + spread[1][1] + spread[2][2] + spread[3][3] + spread[4][4]
+        grow = 1.0 / self._keep if trace < _PRIOR_SPREAD * _FEATURES else 1.0
+        a, b, c, d, e = px
+        self._spread = [
+            [
+                (r[0] - g * a) * grow,
+                (r[1] - g * b) * grow,
+                (r[2] - g * c) * grow,
+                (r[3] - g * d) * grow,
+                (r[4] - g * e) * grow,
+            ]
+            for r, g in zip(spread, gain, strict=True)
+        ]
         self._fix()

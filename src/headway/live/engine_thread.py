@@ -130,10 +130,7 @@ class EngineThread:
             return
 
     def _done(self, done: StepDone) -> None:
-        known = self._handed.pop(done.step, None)
-        if known is None:  # void: a step behind one that failed
-            return
-        plan, handed = known
+        plan, handed = self._handed.pop(done.step)
         timing = self._device.complete(done.timing, handed)
         self._span(
             StepSpan(

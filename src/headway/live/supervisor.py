@@ -205,12 +205,11 @@ class Supervisor:
             log.info("%s: %s", life.node, text)
 
     async def _watch(self, life: _Life) -> None:
-        settings = self._settings
+        limit_ns = ns_from_s(self._settings.heartbeat_timeout_s)
         while True:
-            await asyncio.sleep(settings.heartbeat_timeout_s / 4)
+            await asyncio.sleep(self._settings.heartbeat_timeout_s / 4)
             silent_ns = self._clock.now_ns() - life.heard_ns
-            limit_s = settings.heartbeat_timeout_s if life.is_ready else settings.start_timeout_s
-            if silent_ns > ns_from_s(limit_s):
+            if silent_ns > limit_ns:
                 self.kill(life.node, f"it was silent for {silent_ns / 1e9:.1f} s")
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

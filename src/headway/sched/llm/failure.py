@@ -1,6 +1,5 @@
 """A failed engine step. "Every decode emits one token per planned step" no longer holds: all later lengths are void."""
 
-from headway.core.request import FinishReason
 from headway.sched.llm.sequence import SeqState
 from headway.sched.llm.state import Ended, MachineState
 
@@ -8,11 +7,9 @@ from headway.sched.llm.state import Ended, MachineState
 def void_open_steps(m: MachineState) -> list[Ended]:
     """Everybody waits again with the tokens that landed; nothing counts against a cap; no KV is trusted.
 
-    Ends as `lost` those whose last token was in an open step: the executor was told to forget them already, so only
-    the front can resume them.
+    Nobody ends: a sequence whose last token was in an open step goes on too. It counts as known to the executor, so the
+    caller introduces it again together with the others (`sched/voided.py`).
     """
-    lost = [seq for seq in m.seqs.values() if seq.state is SeqState.DRAINING]
-    ended = [m.finish(seq, FinishReason.LOST, m.done) for seq in lost]
     back = list(m.seqs.values())
     for seq in back:
         outputs, state = m.outputs_at(seq, m.done), seq.state
@@ -21,6 +18,8 @@ def void_open_steps(m: MachineState) -> list[Ended]:
         elif state is SeqState.ADOPTED:
             del m.adopted[seq.id]
             m.pool.drop(seq.table, m.step, m.done)
+        elif state is SeqState.DRAINING:
+            seq.known = True
         elif state is not SeqState.HELD:
             m.retire(seq, m.step)
         if seq.slots:
@@ -31,6 +30,7 @@ def void_open_steps(m: MachineState) -> list[Ended]:
         seq.parent = seq.request.cache_root
         if seq.known:
             m.preempts[seq.id] = None
+    m.leaves = [number for number in m.leaves if number not in m.seqs]
     for group in (m.joins, m.calendar, m.pauses, m.swap_outs, m.open_shapes):
         group.clear()
     for number in range(m.done + 1, m.step + 1):
@@ -41,4 +41,4 @@ def void_open_steps(m: MachineState) -> list[Ended]:
     for seq in back:
         if seq.state is not SeqState.HELD:
             m.queue(seq)
-    return ended
+    return []

@@ -30,7 +30,8 @@ from headway.sched.llm.state import Draft, Ended, MachineState
 from headway.sched.registry import select
 
 _ALONE: Final = NodeId("rep-0")
-STEADY_SAMPLE: Final = 16  # of pure decode steps, the belief learns from every 16th: they resemble each other
+STEADY_SAMPLE: Final = 16  # the belief learns from every 16th decode step, they resemble each other
+PREFILL_SAMPLE: Final = 4  # and from every 4th with a chunk: one lesson costs as much as a whole plan
 
 
 class _Prefixes:
@@ -141,8 +142,7 @@ class LlmMachine(Reporting):
     def fail(self, step: int, at_ns: Ns) -> list[Ended]:
         """Step `step` and every one after it are void, and so is all KV. Plans go on after the last number used.
 
-        Everybody waits again with the tokens of steps that were done before; the executor keeps those and no others.
-        Returns sequences that only the front can resume (`lost`).
+        Everybody waits again with the tokens of steps that were done before. Returns sequences that end by it: none.
         """
         m = self.state
         if not m.done < step <= m.step:
@@ -180,7 +180,8 @@ class LlmMachine(Reporting):
             if draft.calm and not m.stalled and m.waiting:
                 admit(m, draft)
         if not m.decodes and not draft.chunks and not m.swap_outs:
-            return None
+            # Victims made room, and no open step will end and ask again: this plan is the occasion to use it.
+            return None if draft.calm or m.step > m.done else self.plan(at_ns)
         return self._commit(draft)
 
     def _must_not_overlap(self) -> bool:
@@ -229,7 +230,8 @@ class LlmMachine(Reporting):
             m.leaves = []
         if m.preempts or m.pauses or m.swap_outs:
             m.preempts, m.pauses, m.swap_outs = {}, {}, []
-        if m.belief is not None and not draft.swap_in and (draft.chunks or not step % STEADY_SAMPLE):
+        sample = PREFILL_SAMPLE if draft.chunks else STEADY_SAMPLE
+        if not step % sample and m.belief is not None and not draft.swap_in:
             m.open_shapes[step] = StepShape(m.decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
         m.step, m.last_kind = step, kind
         return plan

@@ -90,13 +90,13 @@ class BlockPool:
 
         Tail first, so that the LRU meets a child before its parent.
         """
-        ref, gone = self.ref, []
+        ref, fences, gone = self.ref, self.fence, []
         for block in reversed(blocks):
-            ref[block] -= 1
-            if not ref[block]:
-                self.fence[block] = fence
+            left = ref[block] = ref[block] - 1
+            if not left:
+                fences[block] = fence
                 gone.append(block)
-            elif ref[block] < 0:
+            elif left < 0:
                 raise InvariantError(f"block {block} is freed twice")
         self.epoch += 1
         if not gone:
@@ -115,15 +115,16 @@ class BlockPool:
             self._free(blocks, step)
 
     def _free(self, blocks: list[int], step: int) -> None:
+        ref, fence, uid, free, lru = self.ref, self.fence, self.uid, self.free, self.lru
         for block in blocks:
-            if self.ref[block] or self.fence[block] != step:
+            if ref[block] or fence[block] != step:
                 continue  # shared again meanwhile
-            self.fence[block] = 0
+            fence[block] = 0
             self.fenced -= 1
-            if self.uid[block]:
-                self.lru[block] = None
+            if uid[block]:
+                lru[block] = None
             else:
-                self.free.append(block)
+                free.append(block)
 
     def set_reserve(self, change: int) -> None:
         """Add to (or return from) what is set aside for requests that may not be preempted again."""
