@@ -41,8 +41,7 @@ class One:
     slots: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)  # steps that sampled for it here
     ready_after: int = 0
-    entry: int = 0  # order of becoming a decode; a freeze that costs no step keeps it
-    frozen_at: int = -1
+    entry: int = 0  # order of becoming a decode; a break that costs no step keeps it
     allowance: int | None = None
 
     @property
@@ -244,8 +243,6 @@ class NaiveScheduler:
             self.decoding.remove(seq)
         elif seq.state == "stalled":
             self.stalled.remove(seq)
-        if seq.state != "stalled":
-            seq.frozen_at = self.step
         self._tenants(lambda: setattr(seq, "state", "frozen"), seq)
 
     def thaw(self, number: int) -> None:
@@ -345,7 +342,7 @@ class NaiveScheduler:
                 self.stalled.remove(seq)
                 if opens:
                     self._own(seq)
-                self._enter(seq, new=seq.frozen_at != self.step)
+                self._enter(seq, new=seq.last != self.step)
             elif free:
                 self._own(seq)
             else:
