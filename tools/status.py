@@ -18,7 +18,7 @@ PAGE = ROOT / "docs/status.md"
 
 PROVING = frozenset({"unit", "property", "integration", "e2e", "arch"})
 ID = r"(?:L-\d|[A-M]\d{1,2}b?|L)"
-CITATION = re.compile(rf"#\s*SPEC\s+({ID}(?:\s*,\s*{ID})*)(?![\w-])")
+CITATION = re.compile(rf"#\s*SPEC\s+({ID}(?:(?:\s*,\s*|[ ]+)(?:SPEC\s+)?{ID})*)(?![\w-])")
 MALFORMED = re.compile(r"#\s*SPEC\b(.*)")
 HEADINGS = {
     "L": "The four levels",
@@ -54,7 +54,7 @@ def citations(files: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     cited: dict[str, set[str]] = {}
     for path, text in files:
         for match in CITATION.finditer(text):
-            for name in re.split(r"\s*,\s*", match.group(1)):
+            for name in re.findall(ID, match.group(1)):
                 cited.setdefault(name, set()).add(path.split("/")[0])
     return cited
 

@@ -9,13 +9,15 @@ import msgspec
 
 from headway.core.effects import Deliver, End
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
-from headway.core.request import LlmRequest, SamplingParams
+from headway.core.request import DiffusionRequest, LlmRequest, Request, SamplingParams
 from headway.cost.llm import StepCostParams
+from headway.engines.synthetic.denoise import DenoiserParams
 from headway.engines.synthetic.tokens import reference
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.clock import Clock
-from headway.live.run import FRONT, Live, Plan
+from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import (
+    DiffusionSpec,
     EngineSettings,
     ExecutorSettings,
     LlmSpec,
@@ -24,10 +26,12 @@ from headway.live.spec import (
     SyntheticSettings,
 )
 from headway.live.stores import TelemetrySettings
+from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
+from headway.sched.runtime.group import GroupParams
 
-MODEL = ModelId("synthetic")
+MODEL, PICTURES = ModelId("synthetic"), ModelId("synthetic-diffusion")
 PATIENCE_S = 30.0
 
 
@@ -45,13 +49,18 @@ class World:
         self.live, self.serving, self.lines = live, live.serving, lines
         self._numbers = iter(range(1, 1_000_000))
 
+    def picture(self, steps: int, size: int = 64) -> DiffusionRequest:
+        """A toy image request."""
+        name = RequestId(f"pic-{next(self._numbers)}")
+        return DiffusionRequest(name, TenantId("default"), PICTURES, steps, size, size, 1, self.serving.now_ns())
+
     def request(self, prompt: tuple[int, ...], max_tokens: int, *, ignore_eos: bool = True) -> LlmRequest:
         """A greedy request with an id of its own."""
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=ignore_eos)
         name = RequestId(f"req-{next(self._numbers)}")
         return LlmRequest(name, TenantId("default"), MODEL, prompt, sampling, self.serving.now_ns())
 
-    async def ask(self, request: LlmRequest, leave_after: int | None = None) -> Answer:
+    async def ask(self, request: Request, leave_after: int | None = None) -> Answer:
         """Read the whole stream, or leave after so many tokens."""
         now_ns = self.serving.now_ns()
         stream = self.serving.submit(request, now_ns, now_ns)
@@ -95,7 +104,9 @@ def _pause() -> None:
     threading.Event().wait(0.01)
 
 
-def llm_replica(name: str, folder: Path | None = None, step_us: float = 500.0, depth: int = 2) -> ReplicaSpec:
+def llm_replica(
+    name: str, folder: Path | None = None, step_us: float = 500.0, depth: int = 2, group: GroupParams | None = None
+) -> ReplicaSpec:
     """A synthetic LLM replica."""
     llm = LlmSpec(
         folder=None,
@@ -105,22 +116,40 @@ def llm_replica(name: str, folder: Path | None = None, step_us: float = 500.0, d
         cost=StepCostParams(),
         executor=ExecutorSettings(),
     )
+    logs = None if folder is None else str(folder)
+    listeners = (FRONT, CONTROL)
     return ReplicaSpec(
-        NodeId(name), "llm", MODEL, (FRONT,), llm, event_logs=None if folder is None else str(folder), drain_s=1.0
+        NodeId(name), MODEL, listeners, CONTROL, llm, group=group, event_logs=logs, drain_s=1.0
+    )
+
+
+def diffusion_replica(name: str, folder: Path | None = None) -> ReplicaSpec:
+    """A toy diffusion replica."""
+    logs = None if folder is None else str(folder)
+    spec = DiffusionSpec(denoiser=DenoiserParams(step_ns=2_000_000, pixel_ns=0.0))
+    return ReplicaSpec(
+        NodeId(name), PICTURES, (FRONT, CONTROL), CONTROL, diffusion=spec, event_logs=logs, drain_s=1.0
     )
 
 
 @contextlib.asynccontextmanager
 async def running(
-    *replicas: ReplicaSpec, folder: Path | None = None, restarts_max: int = 5, silence_s: float = 30.0
+    *replicas: ReplicaSpec,
+    folder: Path | None = None,
+    restarts_max: int = 5,
+    silence_s: float = 30.0,
+    front: FrontConfig = FrontConfig(),  # noqa: B008  frozen
+    migration: MigrationParams | None = None,
 ) -> AsyncIterator[World]:
     """Start, hand over, stop; afterwards the nodes must agree with themselves."""
     plan = Plan(
         replicas,
-        FrontConfig(),
+        front,
+        migration,
         StepCostParams(),
         TelemetrySettings(event_logs=None if folder is None else str(folder)),
-        SupervisorSettings(silence_s, restarts_max, restart_backoff_s=0.05, drain_s=1.0),
+        SupervisorSettings(silence_s, restarts_max=restarts_max, restart_backoff_s=0.05, drain_s=1.0),
+        {spec.group.group: spec.group.members for spec in replicas if spec.group is not None},
     )
     lines: list[tuple[NodeId, str]] = []
     live = Live(plan, Clock(), lambda node, line: lines.append((node, line)))

@@ -13,6 +13,7 @@ import uvicorn
 from tests.unit.adapters.gateway.fakes import MODEL, FakeServing, toy_tokenizer
 
 from headway.adapters.gateway.app import build_app
+from headway.adapters.gateway.protocol import http_protocol
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings, StreamSettings
 from headway.core.effects import ErrorOut
 
@@ -31,7 +32,7 @@ class Served:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         config = uvicorn.Config(
-            app, log_level="critical", http="httptools", loop="asyncio", timeout_graceful_shutdown=1
+            app, log_level="critical", http=http_protocol(SETTINGS.limits), loop="asyncio", timeout_graceful_shutdown=1
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))

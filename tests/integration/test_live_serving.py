@@ -13,7 +13,7 @@ from tests.integration.live_world import World, llm_replica, on_loop, running
 from headway.core.errors import EngineError
 from headway.core.ids import NodeId
 from headway.core.request import FinishReason
-from headway.live.assemble import Recipe, llm_node
+from headway.live.assemble import Recipe, build_node
 from headway.live.eventlog import replay
 from headway.live.run import FRONT
 from headway.live.wire import Hello, encode
@@ -212,6 +212,6 @@ def test_a_recorded_run_replayed_through_fresh_nodes_gives_equal_effects(tmp_pat
     assert turns > 30
     for name in ("rep-0", "rep-1"):
         recipe = msgspec.msgpack.decode((tmp_path / f"{name}-1.recipe").read_bytes(), type=Recipe)
-        turns, differences = replay(llm_node(recipe).node, tmp_path / f"{name}-1.events")
+        turns, differences = replay(build_node(recipe).node, tmp_path / f"{name}-1.events")
         assert differences == []
         assert turns > 30

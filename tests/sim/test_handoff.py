@@ -1,6 +1,7 @@
 """P/D hand-off and live migration in simulation: real (fake) KV moves, tokens do not change, nothing leaks."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from tests.sim.workloads import fleet, levels, mix, request, run, wrong
@@ -103,7 +104,7 @@ def test_downtime_does_not_grow_with_the_length() -> None:  # SPEC C4
         ran.sim.run()
         times = ran.sim.clients.streams[RequestId("req-1")].times_ns
         assert ran.sim.clients.streams[RequestId("req-1")].evidence.replica == B  # type: ignore[union-attr]  # it closed
-        return max(later - earlier for earlier, later in zip(times[1:], times[2:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(times[1:]))
 
     short, long = downtime(64), downtime(2000)
     assert long < 1.3 * short  # the whole copy takes 16 ms for the long one

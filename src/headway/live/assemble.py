@@ -10,11 +10,13 @@ from headway.core.errors import ConfigError
 from headway.core.ports import LlmEngine, ModelLimits, Node
 from headway.core.units import Ns
 from headway.cost.llm import StepCost
+from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.spec import LlmSpec, ReplicaSpec
+from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.llm.machine import LlmMachine
-from headway.sched.nodes import Membership, WorkerConfig, WorkerNode
+from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
 
 MIB: Final = 1 << 20
 SYNTHETIC_LENGTH: Final = 8192
@@ -39,13 +41,28 @@ class Recipe(msgspec.Struct, frozen=True):
 
     spec: ReplicaSpec
     incarnation: int
-    limits: ModelLimits
+    limits: ModelLimits | None
 
 
-def llm_node(recipe: Recipe) -> BuiltNode:
-    """The WorkerNode of an LLM replica. Raises ConfigError for combinations that cannot work."""
-    spec, limits = recipe.spec, recipe.limits
-    llm = llm_part(spec)
+def build_node(recipe: Recipe) -> BuiltNode:
+    """The node of a replica. Raises ConfigError for combinations that cannot work."""
+    spec = recipe.spec
+    if spec.llm is not None and recipe.limits is not None:
+        return _llm_node(recipe, spec.llm, recipe.limits)
+    if spec.diffusion is not None:
+        machine = DiffusionMachine(spec.diffusion.machine)
+        node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig())
+        return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
+    raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
+
+
+def _membership(recipe: Recipe) -> Membership:
+    spec = recipe.spec
+    return Membership(spec.node, recipe.incarnation, spec.listeners, spec.control)
+
+
+def _llm_node(recipe: Recipe, llm: LlmSpec, limits: ModelLimits) -> BuiltNode:
+    spec = recipe.spec
     cost = llm.cost
     if not cost.kv_bytes_per_block:
         cost = msgspec.structs.replace(cost, kv_bytes_per_block=limits.kv_bytes_per_block)
@@ -56,26 +73,28 @@ def llm_node(recipe: Recipe) -> BuiltNode:
         pace=executor.pace,
         buckets=executor.buckets,
         report_interval_ms=executor.report_interval_ms,
+        transfer=executor.transfer,
         orphan_grace_s=executor.orphan_grace_s,
         failures_max=executor.failures_max,
     )
-    node = WorkerNode(Membership(spec.node, recipe.incarnation, spec.listeners), machine, limits, config)
+    node = WorkerNode(_membership(recipe), machine, limits, config, spec.group)
     return BuiltNode(node, lambda: machine.live == 0)
 
 
-def llm_part(spec: ReplicaSpec) -> LlmSpec:
-    """The LLM part of a spec. Raises ConfigError."""
-    if spec.llm is None:
-        raise ConfigError(f"replica {spec.node} has role {spec.role} and no LLM part")
-    return spec.llm
-
-
-def load_llm(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]) -> LlmEngine:
+def load_llm(
+    spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]
+) -> LlmEngine:
     """Load the engine; `tell(phase, done, note)` hears the phases. Runs outside the event loop."""
-    llm = llm_part(spec)
     if llm.engine.kind == "synthetic":
         return _synthetic(spec, llm, clock)
     return _load_torch(spec, llm, clock, tell)
+
+
+def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns]) -> SyntheticDenoiser:
+    """The denoiser of a diffusion replica."""
+    if spec.diffusion is None:
+        raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
+    return SyntheticDenoiser(spec.diffusion.denoiser, clock)
 
 
 def _synthetic(spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns]) -> LlmEngine:

@@ -19,6 +19,7 @@ from headway.cost.llm import StepCostParams
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
+from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 
@@ -45,6 +46,12 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
 
 
+class FleetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the control node may do with running requests."""
+
+    migration: MigrationParams | None = None  # unset: requests stay where they run
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything. No component receives this tree; each gets its own section."""
 
@@ -59,6 +66,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     executor: ExecutorSettings = ExecutorSettings()
     cost: StepCostParams = StepCostParams()
     front: FrontConfig = FrontConfig()
+    fleet: FleetSettings = FleetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     supervisor: SupervisorSettings = SupervisorSettings()
 

@@ -39,22 +39,23 @@ class Section(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
 
 
-def sections(tree_type: type[msgspec.Struct], path: str = "") -> Iterator[Section]:
-    """Every table of the file, in the order of the struct."""
+def sections(tree_type: type[msgspec.Struct], path: str = "", note: str = "") -> Iterator[Section]:
+    """Every table of the file, in the order of the struct; `note` is the comment beside the table's field."""
     hints = get_type_hints(tree_type, include_extras=True)
     comments = field_comments(tree_type)
     rows: list[Row] = []
-    inner: list[tuple[str, type[msgspec.Struct]]] = []
+    inner: list[tuple[str, type[msgspec.Struct], str]] = []
     for field in msgspec.structs.fields(tree_type):
         section = section_type(hints[field.name])
         if section is not None:
-            inner.append((path + field.name, section))
+            inner.append((path + field.name, section, comments.get(field.name, "")))
         else:
             rows.append(Row(field.name, type_text(hints[field.name]), _default(field), comments.get(field.name, "")))
     if rows:
-        yield Section(path.rstrip("."), inspect.cleandoc(tree_type.__doc__ or ""), tuple(rows))
-    for name, section in inner:
-        yield from sections(section, name + ".")
+        text = inspect.cleandoc(tree_type.__doc__ or "")
+        yield Section(path.rstrip("."), f"{text} ({note})" if note else text, tuple(rows))
+    for name, section, comment in inner:
+        yield from sections(section, name + ".", comment)
 
 
 def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:

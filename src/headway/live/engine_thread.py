@@ -130,7 +130,10 @@ class EngineThread:
             return
 
     def _done(self, done: StepDone) -> None:
-        plan, handed = self._handed.pop(done.step)
+        known = self._handed.pop(done.step, None)
+        if known is None:  # void: a step behind one that failed
+            return
+        plan, handed = known
         timing = self._device.complete(done.timing, handed)
         self._span(
             StepSpan(

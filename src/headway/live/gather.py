@@ -26,6 +26,11 @@ class Gatherer:
         self._clock, self._call_later, self._complete, self._missing = clock, call_later, complete, missing
         self._open: dict[tuple[GroupId, int], dict[NodeId, Proposal]] = {}
 
+    @property
+    def open(self) -> int:
+        """Steps that wait for somebody."""
+        return len(self._open)
+
     def propose(self, node: NodeId, group: GroupId, step: int, proposal: Proposal, deadline_ns: Ns) -> None:
         """Take one member's proposal. Raises InvariantError for a stranger or a second proposal for the step."""
         members = self._members.get(group, ())

@@ -13,7 +13,8 @@ from headway.core.messages import Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.gather import Gatherer
-from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Lost
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
+from headway.sched.runtime.group import GENERATION_BITS
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Hub:
         self._local: dict[NodeId, Feed] = {}
         self._remote: dict[NodeId, _Remote] = {}
         self._groups = {group: tuple(members) for group, members in groups.items()}
-        self._silent, self._heard = silent, heard
+        self._silent, self.on_heard = silent, heard
         self._gatherer = Gatherer(self._groups, clock, loop.call_later, self._gathered, self._missing)
 
     def add_local(self, node: NodeId, feed: Feed) -> None:
@@ -56,7 +57,10 @@ class Hub:
         self._local[node] = feed
 
     def join(self, node: NodeId, incarnation: int, peer: Peer) -> None:
-        """A replica is ready: tell the nodes of this process."""
+        """A replica is ready: tell everybody, and tell it who else is there."""
+        for other, known in self._remote.items():
+            known.peer.send(Joined(node, incarnation))
+            peer.send(Joined(other, known.incarnation))
         self._remote[node] = _Remote(peer, incarnation)
         for feed in self._local.values():
             feed(lambda at_ns: PeerJoined(at_ns, "ready", node, incarnation))
@@ -86,13 +90,25 @@ class Hub:
         """A frame that a replica sent to others."""
         match frame:
             case Envelope():
-                self._heard(node, frame.message)
+                self.on_heard(node, frame.message)
                 self.send(node, frame.dst, frame.message)
             case Blocks():
                 if (remote := self._remote.get(frame.dst)) is not None:
                     remote.peer.send(frame)
             case Gather():
-                self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+                if self._is_current(frame):
+                    self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+
+    @property
+    def open_gathers(self) -> int:
+        """Group steps that wait for a member."""
+        return self._gatherer.open
+
+    def _is_current(self, frame: Gather) -> bool:
+        """False for a proposal that was sent before its sender heard of a loss or a return: nobody will answer it."""
+        members = [self._remote.get(member) for member in self._groups.get(frame.group, ())]
+        generation = sum(0 if member is None else member.incarnation for member in members)
+        return None not in members and frame.step >> GENERATION_BITS == generation
 
     def _gathered(self, group: GroupId, step: int, proposals: dict[NodeId, Proposal]) -> None:
         for member in self._groups[group]:

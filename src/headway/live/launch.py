@@ -17,7 +17,7 @@ from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock
 from headway.live.config import Config, gateway_settings
-from headway.live.run import FRONT, Live, Plan
+from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
 
 SYNTHETIC_MODEL: Final = "synthetic"
@@ -59,16 +59,16 @@ def plan(config: Config, served: Served) -> Plan:
     replicas = tuple(
         ReplicaSpec(
             node=NodeId(f"rep-{number}"),
-            role="llm",
             model=ModelId(served.name),
-            listeners=(FRONT,),
+            listeners=(FRONT, CONTROL),
+            control=CONTROL,
             llm=llm,
             event_logs=config.telemetry.event_logs,
             drain_s=config.supervisor.drain_s,
         )
         for number in range(config.model.replicas)
     )
-    return Plan(replicas, config.front, config.cost, config.telemetry, config.supervisor)
+    return Plan(replicas, config.front, config.fleet.migration, config.cost, config.telemetry, config.supervisor)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -18,17 +18,19 @@ import msgspec
 
 from headway.core.effects import Propose
 from headway.core.errors import ConfigError, HeadwayError
-from headway.core.events import Event, MessageArrived, PeerLost
+from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
 from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
+from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_s
-from headway.live.assemble import BuiltNode, Recipe, llm_node, load_llm
+from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm
 from headway.live.clock import Clock
+from headway.live.denoise_thread import DenoiseThread
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
 from headway.live.hub import proposals_event
-from headway.live.spec import Start
+from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
 from headway.live.warmup import warm_up
 from headway.live.wire import (
@@ -39,6 +41,7 @@ from headway.live.wire import (
     Gather,
     Gathered,
     Hello,
+    Joined,
     Link,
     Lost,
     Phase,
@@ -72,6 +75,14 @@ class SocketOutlet:
         self._link.send(Gather(effect.group, effect.step, effect.proposal, effect.deadline_ns))
 
 
+class Parts(msgspec.Struct, frozen=True):
+    """What a replica's node is driven with."""
+
+    ports: Ports
+    limits: ModelLimits | None
+    transport: BlockTransport | None
+
+
 class Replica:
     """The process, from its connection to its end."""
 
@@ -83,35 +94,44 @@ class Replica:
 
     async def run(self) -> None:
         """Load, announce, serve until the hub closes the link or says Stop, or a drain is complete."""
-        spec = self._start.spec
-        self._link.send(Hello(spec.node, self._start.incarnation))
-        self._every(BEAT_S, lambda: self._link.send(Beat(self._clock.now_ns())))
+        start, link = self._start, self._link
+        link.send(Hello(start.spec.node, start.incarnation))
+        self._every(BEAT_S, lambda: link.send(Beat(self._clock.now_ns())))
         began_ns = self._clock.now_ns()
-        engine = await self._loop.run_in_executor(None, load_llm, spec, self._clock.now_ns, self._tell)
-        recipe = Recipe(spec, self._start.incarnation, engine.limits)
-        built = llm_node(recipe)
         feed = LateFeed()
-        thread = EngineThread(
-            engine, self._clock, feed, self._spans.append, is_asynchronous=engine.limits.device != "cpu"
-        )
-        self._tell("warm-up", 0.0, "")
-        await thread.call(lambda: warm_up(engine))
-        self._tell("warm-up", 1.0, "")
-        outlet = SocketOutlet(self._link)
-        transport = BlockTransport(
-            spec.node, engine, thread, self._link.send, feed, engine.limits.kv_bytes_per_block
-        )
-        ports = Ports(outlet, steps=thread, transport=transport, group=outlet)
-        driver = Driver(built.node, self._clock, ports, event_log=open_log(recipe))
+        if start.spec.llm is not None:
+            parts = await self._load_llm(start.spec.llm, feed)
+        else:
+            parts = self._load_diffusion(feed)
+        recipe = Recipe(start.spec, start.incarnation, parts.limits)
+        built = build_node(recipe)
+        driver = Driver(built.node, self._clock, parts.ports, event_log=open_log(recipe))
         feed.target = driver.feed
         self._loop.add_signal_handler(signal.SIGTERM, self._drain, driver, built)
         self._every(SPANS_S, self._send_spans)
-        self._link.send(Ready(engine.limits, self._clock.now_ns() - began_ns))
-        receiver = asyncio.ensure_future(self._receive(driver, transport))
+        link.send(Ready(parts.limits, self._clock.now_ns() - began_ns))
+        receiver = asyncio.ensure_future(self._receive(driver, parts.transport))
         await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
             receiver.result()
         driver.close()
+
+    async def _load_llm(self, llm: LlmSpec, feed: "LateFeed") -> Parts:
+        spec, clock = self._start.spec, self._clock
+        engine = await self._loop.run_in_executor(None, load_llm, spec, llm, clock.now_ns, self._tell)
+        limits = engine.limits
+        thread = EngineThread(engine, clock, feed, self._spans.append, is_asynchronous=limits.device != "cpu")
+        self._tell("warm-up", 0.0, "")
+        await thread.call(lambda: warm_up(engine))
+        self._tell("warm-up", 1.0, "")
+        outlet = SocketOutlet(self._link)
+        transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
+        return Parts(Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport)
+
+    def _load_diffusion(self, feed: "LateFeed") -> Parts:
+        denoiser = load_denoiser(self._start.spec, self._clock.now_ns)
+        thread = DenoiseThread(denoiser, self._clock, feed, self._spans.append)
+        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None)
 
     def fail(self, error: BaseException) -> None:
         """An error that nobody awaits (a callback's) ends the process like any other."""
@@ -123,15 +143,17 @@ class Replica:
         if self._over.done():
             self._over.result()
 
-    async def _receive(self, driver: Driver, transport: BlockTransport) -> None:
+    async def _receive(self, driver: Driver, transport: BlockTransport | None) -> None:
         while (frame := await self._link.receive()) is not None:
             match frame:
                 case Envelope():
                     driver.feed(_arrived(frame))
-                case Blocks():
+                case Blocks() if transport is not None:
                     transport.arrived(frame)
                 case Gathered():
                     driver.feed(proposals_event(frame))
+                case Joined():
+                    driver.feed(_joined(frame))
                 case Lost():
                     driver.feed(_lost(frame))
                 case Stop():
@@ -181,6 +203,10 @@ class LateFeed:
 
 def _arrived(frame: Envelope) -> Callable[[Ns], Event]:
     return lambda at_ns: MessageArrived(at_ns, str(frame.src), frame.src, frame.message)
+
+
+def _joined(frame: Joined) -> Callable[[Ns], Event]:
+    return lambda at_ns: PeerJoined(at_ns, "hub", frame.node, frame.incarnation)
 
 
 def _lost(frame: Lost) -> Callable[[Ns], Event]:

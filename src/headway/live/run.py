@@ -1,4 +1,4 @@
-"""One host on the wall clock: the front, the hub between it and the replicas, and `Serving`."""
+"""One host on the wall clock: the front, the control node, the hub between them and the replicas, and `Serving`."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,13 @@ from headway.live.serving import LiveServing, Wiring
 from headway.live.spec import ReplicaSpec, SupervisorSettings
 from headway.live.stores import TelemetrySettings, Timeline
 from headway.live.supervisor import Supervisor
-from headway.sched.nodes import FrontConfig, FrontNode
+from headway.sched.fleet.migration import MigrationParams
+from headway.sched.nodes import ControlNode, FrontConfig, FrontNode
 
 log = logging.getLogger(__name__)
 
 FRONT: Final = NodeId("node-front-0")
+CONTROL: Final = NodeId("node-control")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -33,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     replicas: tuple[ReplicaSpec, ...]
     front: FrontConfig
+    migration: MigrationParams | None
     cost: StepCostParams
     telemetry: TelemetrySettings
     supervisor: SupervisorSettings
@@ -50,7 +53,8 @@ class Live:
         self.hub = Hub(clock, plan.groups, self._silent, self.board.heard)
         self._plan, self._clock = plan, clock
         self.front = FrontNode(FRONT, plan.front)
-        self._drivers = [self._driver(self.front)]
+        self.control = ControlNode(CONTROL, plan.migration)
+        self._drivers = [self._driver(self.front), self._driver(self.control)]
         self.supervisor = Supervisor(plan.replicas, self.hub, self.board, plan.supervisor, clock)
 
     def _driver(self, node: Node) -> Driver:

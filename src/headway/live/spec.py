@@ -7,12 +7,15 @@ import msgspec
 from headway.core.ids import ModelId, NodeId
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
+from headway.engines.synthetic.denoise import DenoiserParams
+from headway.sched.diffusion.machine import DiffusionParams
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
+from headway.sched.runtime.group import GroupParams
+from headway.sched.transfer.outgoing import TransferParams
 
 EngineKind = Literal["torch", "synthetic"]
-Role = Literal["llm", "diffusion"]
 
 
 class SyntheticSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +44,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """How replica processes are watched."""
 
     heartbeat_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a silent replica is killed and started again
+    start_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 180.0  # the same while it starts: imports hold it up
     restarts_max: Annotated[int, msgspec.Meta(ge=0)] = 5  # within the window; more, and the replica stays down
     restart_window_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
     restart_backoff_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5  # before the first restart; doubles with each
@@ -54,6 +58,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
     buckets: Buckets = Buckets()
     report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
+    transfer: TransferParams = TransferParams()
     orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long
     failures_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # failed steps in a row before requests are given up
 
@@ -69,14 +74,23 @@ class LlmSpec(msgspec.Struct, frozen=True):
     executor: ExecutorSettings
 
 
+class DiffusionSpec(msgspec.Struct, frozen=True):
+    """What a diffusion replica runs: the toy of the walking skeleton, no model behind it."""
+
+    machine: DiffusionParams = DiffusionParams()
+    denoiser: DenoiserParams = DenoiserParams()
+
+
 class ReplicaSpec(msgspec.Struct, frozen=True):
-    """One replica. `listeners` hear its reports."""
+    """One replica: exactly one of `llm` and `diffusion`. `listeners` hear its reports."""
 
     node: NodeId
-    role: Role
     model: ModelId
     listeners: tuple[NodeId, ...]
+    control: NodeId
     llm: LlmSpec | None = None
+    diffusion: DiffusionSpec | None = None
+    group: GroupParams | None = None  # runs its steps in lockstep with these
     event_logs: str | None = None
     drain_s: float = 10.0
 

@@ -205,11 +205,12 @@ class Supervisor:
             log.info("%s: %s", life.node, text)
 
     async def _watch(self, life: _Life) -> None:
-        limit_ns = ns_from_s(self._settings.heartbeat_timeout_s)
+        settings = self._settings
         while True:
-            await asyncio.sleep(self._settings.heartbeat_timeout_s / 4)
+            await asyncio.sleep(settings.heartbeat_timeout_s / 4)
             silent_ns = self._clock.now_ns() - life.heard_ns
-            if silent_ns > limit_ns:
+            limit_s = settings.heartbeat_timeout_s if life.is_ready else settings.start_timeout_s
+            if silent_ns > ns_from_s(limit_s):
                 self.kill(life.node, f"it was silent for {silent_ns / 1e9:.1f} s")
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -99,6 +99,13 @@ class Gathered(msgspec.Struct, frozen=True, tag=True):
     proposals: dict[NodeId, Proposal]
 
 
+class Joined(msgspec.Struct, frozen=True, tag=True):
+    """Hub -> replica: a peer is there."""
+
+    node: NodeId
+    incarnation: int
+
+
 class Lost(msgspec.Struct, frozen=True, tag=True):
     """Hub -> replica: a peer is gone."""
 
@@ -130,7 +137,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 Frame = (
-    Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Lost | Spans | Stop
+    Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Joined | Lost | Spans | Stop
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -89,8 +89,9 @@ class Control:
     def lost(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
         """A replica is gone; a move it took part in is over."""
         report = self.reports.get(node)
-        if report is not None and report.incarnation <= incarnation:
-            del self.reports[node]
+        if report is not None and report.incarnation > incarnation:
+            return
+        self.reports.pop(node, None)
         if self._attempt is not None and node in (self._attempt.move.source, self._attempt.move.destination):
             self._end(at_ns)
 

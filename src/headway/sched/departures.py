@@ -49,7 +49,7 @@ class Departures:
         """Move a decoding request to `destination`."""
         stay = self._worker.by_request.get(message.request)
         busy = stay is not None and any(out.route.seq == stay.seq for out in self.open.values())
-        if stay is None or not isinstance(stay.request, LlmRequest) or not stay.outputs or busy:
+        if stay is None or not isinstance(stay.request, LlmRequest) or not stay.is_resident or busy:
             why = "moves already" if busy else "not decoding here"
             self._worker.out.append(Send(control, MigrationEnded(message.request, message.transfer, False, why)))
             return
@@ -87,7 +87,7 @@ class Departures:
         progress = self._progress(outgoing, stay)
         if outgoing.phase is Phase.FREEZING and progress.is_final:
             outgoing.stood_still()
-        if len(self._worker.machine.table(stay.seq)) * self._limits.block_size < progress.written:
+        if (stay.outputs and not stay.is_resident) or self._has_lost_blocks(stay.seq, progress.written):
             self.give_up(outgoing, "preempted")
             return
         if outgoing.route.kind == "handoff" and progress.is_final and not outgoing.is_state_sent:
@@ -107,6 +107,9 @@ class Departures:
                 message = Commit(outgoing.route.transfer, state, len(stay.outputs), marks)
                 self._worker.out.append(Send(outgoing.route.peer, message))
             outgoing.committed(at_ns, self._worker.out)
+
+    def _has_lost_blocks(self, seq: int, written: int) -> bool:
+        return len(self._worker.machine.table(seq)) * self._limits.block_size < written
 
     def _progress(self, outgoing: Outgoing, stay: Stay) -> Progress:
         assert isinstance(stay.request, LlmRequest)

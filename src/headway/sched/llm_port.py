@@ -1,14 +1,14 @@
 """What a WorkerNode asks of the L2 machine of an LLM replica (`sched/llm/machine.py`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from headway.core.decisions import Decision
 from headway.core.events import StepDone
-from headway.core.ledger import AccountView
 from headway.core.plans import StepPlan
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
+from headway.sched.reporter import ReplicaNumbers
 from headway.sched.transfer.ports import Sequences
 
 
@@ -22,30 +22,7 @@ class Ended(Protocol):
     def reason(self) -> FinishReason: ...
 
 
-class LlmNumbers(Protocol):
-    """What reports are made of."""
-
-    @property
-    def waiting(self) -> int: ...
-
-    @property
-    def running(self) -> int: ...
-
-    @property
-    def waiting_prefill_tokens(self) -> int: ...
-
-    @property
-    def running_kv_tokens(self) -> int: ...
-
-    @property
-    def kv_blocks_free(self) -> int: ...
-
-    def counters(self) -> Mapping[str, int]: ...
-
-    def accounts(self) -> Sequence[AccountView]: ...
-
-
-class LlmScheduler(LlmNumbers, Sequences, Protocol):
+class LlmScheduler(ReplicaNumbers, Sequences, Protocol):
     """The whole machine."""
 
     @property

@@ -1,53 +1,33 @@
-"""Which machine sees which event: the composition of FrontNode, ControlNode and WorkerNodes.
+"""Which machine sees which event: FrontNode and ControlNode; the WorkerNodes stand in `worker_nodes.py`.
 
 No load condition stands here; each node can be built and driven alone.
 """
 
-from headway.core.effects import Effect, Record, Send, WakeAt
+from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
     ClientGone,
-    CopyArrived,
-    CopyDone,
     Event,
     MessageArrived,
     PeerJoined,
     PeerLost,
     RequestArrived,
-    StepDone,
-    StepFailed,
     StreamClosed,
     TextStopped,
     TimerFired,
 )
-from headway.core.ids import NodeId, TimerId
+from headway.core.ids import NodeId
 from headway.core.ledger import Ledger
 from headway.core.messages import (
-    Abort,
-    Cancel,
-    Commit,
-    Drain,
     Finished,
-    Handover,
     Holding,
-    Migrate,
-    MigrateReserve,
-    MigrateReserved,
     MigrationEnded,
     Refused,
     Report,
-    Reserve,
     Reserved,
-    ResetPrefixCache,
-    StageAck,
-    StageSent,
-    Submit,
     TakeOver,
-    TakeOverAck,
     Tokens,
     WhatDoYouHold,
 )
-from headway.core.ports import ModelLimits
-from headway.core.units import Ns, ns_from_ms, ns_from_s
 from headway.sched.book import Book
 from headway.sched.book import Limits as FrontLimits
 from headway.sched.config import FrontConfig as FrontConfig
@@ -57,13 +37,10 @@ from headway.sched.control import Control
 from headway.sched.dispatch import Dispatcher
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.front import Front
-from headway.sched.llm_port import LlmScheduler
-from headway.sched.policies import admission_policy, pace_policy, routing_policy
-from headway.sched.reporter import REPORT_TIMER, Identity, Reporter
+from headway.sched.policies import admission_policy, routing_policy
 from headway.sched.router.machine import Router
-from headway.sched.transfers import Transfers
-from headway.sched.worker import Limits as WorkerLimits
-from headway.sched.worker import LlmWorker
+from headway.sched.worker_nodes import DiffusionNode as DiffusionNode
+from headway.sched.worker_nodes import WorkerNode as WorkerNode
 
 
 class FrontNode:
@@ -155,105 +132,6 @@ class FrontNode:
         self.book.check()
         self.router.check()
         self.dispatch.check()
-
-
-class WorkerNode:
-    """One LLM replica: its machine, step credits and reports."""
-
-    def __init__(self, member: Membership, machine: LlmScheduler, limits: ModelLimits, config: WorkerConfig) -> None:
-        self._id = member.node
-        self._grace_ns = ns_from_s(config.orphan_grace_s)
-        identity = Identity(member.node, member.incarnation, "llm", limits.model)
-        reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
-        own = WorkerLimits(limits.eos_token_ids, limits.kv_blocks, config.credits, config.failures_max)
-        self.worker = LlmWorker(machine, own, pace_policy(config.pace), config.buckets, reporter)
-        self.transfers = Transfers(self.worker, limits, config.transfer)
-        self._control = member.control
-        self._lost: dict[NodeId, None] = {}
-
-    @property
-    def id(self) -> NodeId:
-        """Its node id: the replica's."""
-        return self._id
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Fold in one event and return what must be done."""
-        worker, at_ns = self.worker, event.at_ns
-        match event:
-            case StepDone():
-                plan = worker.step_done(event)
-                if plan is not None:
-                    self.transfers.departures.folded(plan)
-            case MessageArrived():
-                self._message(event)
-            case CopyDone():
-                self.transfers.departures.copy_done(event)
-            case CopyArrived():
-                self.transfers.arrivals.copy_arrived(event)
-            case StepFailed():
-                if worker.step_failed(event):
-                    self.transfers.voided()
-            case TimerFired():
-                self._timer(event.timer, at_ns)
-            case PeerJoined():
-                self._lost.pop(event.node, None)
-                worker.reporter.greet()
-            case PeerLost():
-                self._lost[event.node] = None
-                self.transfers.peer_lost(event.node)
-                worker.out.append(WakeAt(at_ns + self._grace_ns, TimerId(f"orphans:{event.node}")))
-            case _:
-                pass  # events of other roles
-        self.transfers.settle(at_ns)
-        worker.pump(at_ns)
-        worker.report(at_ns)
-        effects = list(worker.out)
-        worker.out.clear()
-        return effects
-
-    def _message(self, event: MessageArrived) -> None:
-        worker, transfers = self.worker, self.transfers
-        src, message, at_ns = event.src, event.message, event.at_ns
-        match message:
-            case Submit():
-                worker.submit(src, message, at_ns)
-                transfers.departures.submitted(message)
-            case Cancel():
-                if not worker.cancel(message, at_ns):
-                    transfers.arrivals.cancelled(message)
-            case Reserve():
-                transfers.arrivals.reserve(src, message, at_ns)
-            case Migrate():
-                transfers.departures.migrate(src, message)
-            case MigrateReserve():
-                transfers.arrivals.migrate_reserve(src, message, at_ns)
-            case MigrateReserved() | StageSent() | StageAck() | Handover() | Commit() | Abort():
-                transfers.peer(src, message)
-            case TakeOverAck():
-                transfers.answered(message, at_ns)
-            case WhatDoYouHold():
-                worker.holding(src, message, everything=src == self._control)
-            case ResetPrefixCache():
-                worker.machine.reset_prefix_cache()
-            case Drain():
-                worker.is_draining = True
-            case _:
-                pass
-
-    def _timer(self, timer: TimerId, at_ns: Ns) -> None:
-        if timer == REPORT_TIMER:
-            self.worker.reporter.woke()
-        elif timer.startswith("orphans:"):
-            front = NodeId(timer.partition(":")[2])
-            if front in self._lost:
-                self.worker.orphaned(front, at_ns)
-        else:
-            self.transfers.timer(timer, at_ns)
-
-    def check_invariants(self) -> None:
-        """Raise InvariantError unless stays and machine agree."""
-        self.worker.check()
-        self.worker.machine.check_invariants()
 
 
 class ControlNode:

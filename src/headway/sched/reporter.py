@@ -1,12 +1,14 @@
 """When a replica reports, and what: on change, at most once per interval, numbered (ARCHITECTURE, Nodes)."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
 from headway.core.decisions import Decision
 from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
+from headway.core.ledger import AccountView
 from headway.core.messages import Report
 from headway.core.reports import ReplicaReport
 from headway.core.units import NS_PER_S, Ns
@@ -41,6 +43,38 @@ class Rates:
         self._busy_ns = SMOOTHING * self._busy_ns + took_ns
 
 
+class ReplicaNumbers(Protocol):
+    """What reports are made of, LLM and diffusion alike."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting_prefill_tokens(self) -> int: ...
+
+    @property
+    def running_kv_tokens(self) -> int: ...
+
+    @property
+    def kv_blocks_free(self) -> int: ...
+
+    def counters(self) -> Mapping[str, int]: ...
+
+    def accounts(self) -> Sequence[AccountView]: ...
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """One look at a replica."""
+
+    machine: ReplicaNumbers
+    rates: Rates
+    kv_blocks: int
+    is_draining: bool
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Who reports."""
 
@@ -63,7 +97,44 @@ class Reporter:
         self._is_timer_set = False
         self._key: tuple[int, ...] = ()
 
-    def is_due(self, key: tuple[int, ...], at_ns: Ns, out: list[Effect]) -> bool:
+    def report(self, numbers: Numbers, at_ns: Ns, out: list[Effect]) -> None:
+        """Send a report when something changed and the interval is over."""
+        machine = numbers.machine
+        key = (
+            machine.waiting,
+            machine.running,
+            machine.kv_blocks_free,
+            machine.running_kv_tokens,
+            numbers.is_draining,
+            *self.submits_seen.values(),
+        )
+        if not self._is_due(key, at_ns, out):
+            return
+        self._number += 1
+        identity = self.identity
+        report = ReplicaReport(
+            replica=identity.replica,
+            incarnation=identity.incarnation,
+            number=self._number,
+            at_ns=at_ns,
+            role=identity.role,
+            model=identity.model,
+            waiting=machine.waiting,
+            running=machine.running,
+            waiting_prefill_tokens=machine.waiting_prefill_tokens,
+            running_kv_tokens=machine.running_kv_tokens,
+            kv_blocks_free=machine.kv_blocks_free,
+            kv_blocks_total=numbers.kv_blocks,
+            submits_seen=0,
+            step_ns=numbers.rates.step_ns,
+            prefill_tokens_per_s=numbers.rates.prefill_tokens_per_s,
+            draining=numbers.is_draining,
+            counters=tuple(sorted(machine.counters().items())),
+            accounts=tuple(machine.accounts()),
+        )
+        self._send(report, out)
+
+    def _is_due(self, key: tuple[int, ...], at_ns: Ns, out: list[Effect]) -> bool:
         """True when something changed and the interval is over; else a timer asks again."""
         if key == self._key and not self.decisions:
             return False
@@ -83,13 +154,7 @@ class Reporter:
         """Somebody new listens: the next report is due whatever it says."""
         self._key = ()
 
-    def next_number(self) -> int:
-        """Number the report that is about to be sent."""
-        self._number += 1
-        return self._number
-
-    def send(self, report: ReplicaReport, out: list[Effect]) -> None:
-        """Send it to every listener."""
+    def _send(self, report: ReplicaReport, out: list[Effect]) -> None:
         self._last_ns = report.at_ns
         decisions, self.decisions = tuple(self.decisions), []
         for listener, seen in self.submits_seen.items():

@@ -51,7 +51,8 @@ class Stay:
         self.handoff_ns: Ns = 0
         self.transfer_bytes = 0
         self.device_ns: Ns = 0
-        self.is_held = False  # its prefill ends here, another replica decodes (P/D)
+        self.lost_step = 0  # the last step in which its KV was thrown away
+        self._token_step = 0
         self.decisions: list[Decision] = []
         self._earlier: WorkerMarks | None = None
         self._since: Sums | None = None  # sums when its row began
@@ -106,9 +107,15 @@ class Stay:
             self._is_lost = True
             self.preemptions += 1
 
-    def emit(self, token: int, at_ns: Ns) -> None:
-        """Keep one sampled token."""
+    @property
+    def is_resident(self) -> bool:
+        """True when the KV of all its tokens but the last is written here."""
+        return self._token_step > self.lost_step
+
+    def emit(self, token: int, step: int, at_ns: Ns) -> None:
+        """Keep one token, sampled in `step`."""
         self.outputs.append(token)
+        self._token_step = step
         self.last_token_ns = at_ns
         if self.first_token_ns is None:
             self.first_token_ns = at_ns

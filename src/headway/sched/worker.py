@@ -23,13 +23,12 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.plans import StepPlan
-from headway.core.reports import ReplicaReport
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
 from headway.sched.executor.buckets import Buckets, shaped
 from headway.sched.executor.protocol import InFlight, PacePolicy
 from headway.sched.llm_port import LlmScheduler
-from headway.sched.reporter import Rates, Reporter
+from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.stays import Stay, Sums, fold_chunks, fold_rows
 from headway.sched.voided import Voided
 
@@ -166,6 +165,8 @@ class LlmWorker:
         if opened is None:
             return None
         plan, timing = opened.plan, done.timing
+        if plan.kind == "dummy":
+            return None
         fold_rows(self.stays, plan, opened.planned_ns, self.sums)
         fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
         step_ns = timing.done_ns - timing.started_ns
@@ -191,24 +192,17 @@ class LlmWorker:
             if stay is not None:
                 row = (stay.request.id, stay.epoch, len(stay.outputs), token, score)
                 rows.setdefault(stay.front, []).append(row)
-                stay.emit(token, at_ns)
+                stay.emit(token, done.step, at_ns)
         for front, sent in rows.items():
             requests, epochs, indices, tokens, told = zip(*sent, strict=True)
             message = Tokens(requests, epochs, indices, tokens, done.step, told if done.scores else ())
             self.out.append(Send(front, message))
 
     def step_failed(self, event: StepFailed) -> bool:
-        """Every open step is void. The machine starts its requests again; after too many failures they are given up."""
+        """An engine step failed; after too many in a row the requests are given up. False for a step voided before."""
         if event.step not in self.open:
             return False
-        for stay in self.stays.values():
-            stay.exit(self.sums, event.at_ns, is_lost=True)
-        self._voided.fail([opened.plan for opened in self.open.values()], self.stays)
-        self.open.clear()
-        for ended in self.machine.fail(event.step, event.at_ns):
-            lost = self.stays.get(ended.seq)
-            if lost is not None:
-                self.finish(lost, ended.reason, event.at_ns, event.error)
+        self.void(event, None)
         self._failures += 1
         if self._failures > self._limits.failures_max:
             for stay in list(self.stays.values()):
@@ -216,9 +210,31 @@ class LlmWorker:
                 self.finish(stay, FinishReason.LOST, event.at_ns, event.error)
         return True
 
+    def void(self, event: StepFailed, proposed: StepPlan | None) -> None:
+        """Every open step is void, and a plan that was never launched too: the machine starts its requests again."""
+        plans = [opened.plan for opened in self.open.values() if opened.plan.kind != "dummy"]
+        if proposed is not None:
+            plans.append(proposed)
+        self.open.clear()
+        if not plans:
+            return
+        for stay in self.stays.values():
+            stay.exit(self.sums, event.at_ns, is_lost=True)
+            stay.lost_step = plans[-1].step
+        self._voided.fail(plans, self.stays)
+        for ended in self.machine.fail(plans[0].step, event.at_ns):
+            lost = self.stays.get(ended.seq)
+            if lost is not None:
+                self.finish(lost, ended.reason, event.at_ns, event.error)
+
+    @property
+    def has_credit(self) -> bool:
+        """True when one more step may be handed over."""
+        return len(self.open) < self._limits.credits
+
     def pump(self, at_ns: Ns) -> None:
         """Plan while a credit is free, something can run, and the pace says now."""
-        while len(self.open) < self._limits.credits and self.machine.runnable:
+        while self.has_credit and self.machine.runnable:
             due_ns = self._pace.plan_at(at_ns, self._in_flight())
             if due_ns > at_ns:
                 if self._plan_due_ns is None or self._plan_due_ns <= at_ns or due_ns < self._plan_due_ns:
@@ -229,12 +245,15 @@ class LlmWorker:
             if plan is None:
                 break
             self.launch(plan, at_ns)
-        self._collect_decisions()
 
     def launch(self, plan: StepPlan, at_ns: Ns) -> None:
         """Hand a plan to the executor."""
-        plan = shaped(self._voided.amend(plan, self.stays), self._buckets)
+        if plan.kind != "dummy":
+            plan = shaped(self._voided.amend(plan, self.stays), self._buckets)
         self.open[plan.step] = OpenStep(plan, at_ns)
+        for seq in plan.preempt:
+            if seq in self.stays:
+                self.stays[seq].lost_step = plan.step
         for new in plan.new:
             stay = self.stays.get(new.seq)
             if stay is not None and stay.scheduled_ns is None:
@@ -245,7 +264,8 @@ class LlmWorker:
         oldest = next(iter(self.open.values())).planned_ns if self.open else None
         return InFlight(len(self.open), oldest, self._last_done_ns, self.rates.step_ns, self.rates.plan_ns)
 
-    def _collect_decisions(self) -> None:
+    def collect_decisions(self) -> None:
+        """Give each decision of the machine to the request it is about, the others to the next report."""
         for decision in self.machine.take_decisions():
             stay = None if decision.request is None else self.by_request.get(decision.request)
             if stay is None:
@@ -257,32 +277,8 @@ class LlmWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        machine, reporter = self.machine, self.reporter
-        key = (machine.waiting, machine.running, machine.kv_blocks_free, machine.running_kv_tokens, self.is_draining)
-        if not reporter.is_due((*key, *reporter.submits_seen.values()), at_ns, self.out):
-            return
-        identity = reporter.identity
-        report = ReplicaReport(
-            replica=identity.replica,
-            incarnation=identity.incarnation,
-            number=reporter.next_number(),
-            at_ns=at_ns,
-            role=identity.role,
-            model=identity.model,
-            waiting=machine.waiting,
-            running=machine.running,
-            waiting_prefill_tokens=machine.waiting_prefill_tokens,
-            running_kv_tokens=machine.running_kv_tokens,
-            kv_blocks_free=machine.kv_blocks_free,
-            kv_blocks_total=self._limits.kv_blocks,
-            submits_seen=0,
-            step_ns=self.rates.step_ns,
-            prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
-            draining=self.is_draining,
-            counters=tuple(sorted(machine.counters().items())),
-            accounts=tuple(machine.accounts()),
-        )
-        reporter.send(report, self.out)
+        numbers = Numbers(self.machine, self.rates, self._limits.kv_blocks, self.is_draining)
+        self.reporter.report(numbers, at_ns, self.out)
 
     def check(self) -> None:
         """Raise InvariantError unless stays, credits and the machine agree."""

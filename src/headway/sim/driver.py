@@ -240,7 +240,9 @@ class Simulation:
         gather, step = self.gathers[effect.group], effect.step
         complete = gather.propose(life.node.id, step, effect.proposal)
         if complete is None:
-            self.at(effect.deadline_ns, lambda _: self._expire(gather, step))
+            # As of now: a member that dies and comes back meanwhile is not lost to its group again.
+            incarnations = {member: self.lives[member].incarnation for member in gather.members}
+            self.at(effect.deadline_ns, lambda _: self._expire(gather, step, incarnations))
             return
         for member in gather.members:
             other = self.lives[member]
@@ -250,12 +252,11 @@ class Simulation:
                 lambda at_ns: Proposals(at_ns, "gather", gather.group, step, complete),
             )
 
-    def _expire(self, gather: Gather, step: int) -> None:
+    def _expire(self, gather: Gather, step: int, incarnations: dict[NodeId, int]) -> None:
         for silent in gather.missing(step):
-            lost = self.lives[silent]
             for member in gather.members:
                 if member != silent and self.lives[member].is_alive:
-                    event = PeerLost(self.now_ns, "proposal missing", silent, lost.incarnation)
+                    event = PeerLost(self.now_ns, "proposal missing", silent, incarnations[silent])
                     self._turn(self.lives[member], event)
 
     # Clients

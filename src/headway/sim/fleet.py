@@ -1,24 +1,28 @@
 """A simulated fleet from one struct: a front, LLM replicas with their own truth, and the workload that hits them."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.ports import Node
 from headway.core.request import Request
 from headway.cost.llm import StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
+from headway.sched.diffusion.machine import DiffusionMachine, DiffusionParams
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams
-from headway.sched.nodes import ControlNode, FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
+from headway.sched.nodes import ControlNode, DiffusionNode, FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
+from headway.sched.runtime.group import GroupParams
 from headway.sim.driver import Machine, SimParams, Simulation
 from headway.sim.truth import LinearTruth
 
 FRONT: Final = NodeId("front-0")
 CONTROL: Final = NodeId("control-0")
+DIFFUSION_MODEL: Final = ModelId("synthetic-diffusion")
 
 
 class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +34,9 @@ class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     front: FrontConfig = FrontConfig()
     worker: WorkerConfig = WorkerConfig()
     migration: MigrationParams | None = None
+    group: GroupParams | None = None  # the replicas run their steps in lockstep
+    diffusion_replicas: int = 0
+    diffusion: DiffusionParams = DiffusionParams()
     belief: StepCostParams = StepCostParams()
     truth: LinearTruth = LinearTruth()
     sim: SimParams = SimParams()
@@ -51,6 +58,11 @@ class Fleet:
         self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
         for replica in self.replicas:
             self.sim.add(replica, self.machine(replica))
+        if params.group is not None:
+            self.sim.group(params.group.group, params.group.members)
+        for place in range(params.diffusion_replicas):
+            painter = NodeId(f"rep-diffusion-{place}")
+            self.sim.add(painter, Machine(partial(self.build_painter, painter), truth=params.truth))
 
     def build_front(self) -> Node:
         """Build a front as the simulation does, for a replay."""
@@ -66,7 +78,13 @@ class Fleet:
         limits = SyntheticEngine(params.engine).limits
         machine = LlmMachine(params.llm, limits, StepCost(params.belief), replica)
         member = Membership(replica, incarnation, (FRONT, CONTROL), CONTROL)
-        return WorkerNode(member, machine, limits, params.worker)
+        return WorkerNode(member, machine, limits, params.worker, params.group)
+
+    def build_painter(self, replica: NodeId, incarnation: int) -> DiffusionNode:
+        """Build a diffusion replica's node as the simulation does, for a replay."""
+        member = Membership(replica, incarnation, (FRONT, CONTROL))
+        machine = DiffusionMachine(self.params.diffusion)
+        return DiffusionNode(member, machine, DIFFUSION_MODEL, self.params.worker)
 
     def machine(self, replica: NodeId) -> Machine:
         """What the simulation needs to start a replica."""

@@ -7,7 +7,8 @@ from headway.core.messages import Drain, Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.hub import Hub
-from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Lost
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
+from headway.sched.runtime.group import GENERATION_BITS
 
 FRONT, A, B, G = NodeId("front"), NodeId("rep-a"), NodeId("rep-b"), GroupId("g")
 
@@ -35,7 +36,9 @@ class World:
         self.hub.add_local(FRONT, self._feed)
         self.hub.join(A, 1, self.a)
         self.hub.join(B, 1, self.b)
-        self.events.clear()
+        self.joined = [*self.a.frames, *self.b.frames]
+        for told in (self.events, self.a.frames, self.b.frames):
+            told.clear()
 
     def _feed(self, make: Callable[[Ns], Event]) -> None:
         self.events.append(make(3))
@@ -109,6 +112,13 @@ def test_a_return_is_told_with_its_incarnation() -> None:
     on_loop(test)
 
 
+def test_replicas_hear_of_each_other() -> None:
+    def test(world: World) -> None:
+        assert world.joined == [Joined(B, 1), Joined(A, 1)]
+
+    on_loop(test)
+
+
 def test_a_message_to_a_lost_replica_is_dropped() -> None:
     def test(world: World) -> None:
         world.hub.leave(A, 1, "killed")
@@ -122,9 +132,21 @@ def test_a_group_hears_everyones_proposal() -> None:
     # SPEC D2
     def test(world: World) -> None:
         mine, other = Proposal("decode", 1, 1), Proposal("idle", 0, 0)
-        world.hub.receive(A, Gather(G, 4, mine, 1 << 62))
-        world.hub.receive(B, Gather(G, 4, other, 1 << 62))
-        expected = Gathered(G, 4, {A: mine, B: other})
+        step = (2 << GENERATION_BITS) + 4
+        world.hub.receive(A, Gather(G, step, mine, 1 << 62))
+        world.hub.receive(B, Gather(G, step, other, 1 << 62))
+        expected = Gathered(G, step, {A: mine, B: other})
         assert (world.a.frames, world.b.frames) == ([expected], [expected])
+
+    on_loop(test)
+
+
+def test_a_proposal_of_an_earlier_generation_is_dropped_and_blames_nobody() -> None:
+    # SPEC D2
+    def test(world: World) -> None:
+        world.hub.leave(B, 1, "killed")
+        world.hub.join(B, 2, world.b)
+        world.hub.receive(A, Gather(G, 2 << GENERATION_BITS, Proposal("decode", 1, 1), 0))
+        assert world.hub.open_gathers == 0
 
     on_loop(test)

@@ -2,7 +2,7 @@ from tools.status import Demand, citations, faults, malformed, page, state
 
 
 def test_citations_name_ids_and_the_kind_of_test() -> None:
-    files = [("unit/x.py", "# SPEC B2\n"), ("sim/test_y.py", "    # SPEC B2, L-3 , A7b\n"), ("unit/z.py", "SPEC C1")]
+    files = [("unit/x.py", "# SPEC B2\n"), ("sim/test_y.py", "    # SPEC B2, L-3 SPEC A7b\n"), ("unit/z.py", "SPEC C1")]
     assert citations(files) == {"B2": {"unit", "sim"}, "L-3": {"sim"}, "A7b": {"sim"}}
 
 

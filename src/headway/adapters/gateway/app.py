@@ -1,5 +1,6 @@
 """The ASGI application: a table of routes, and for each request who it is, what it may do, and how it ends."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, Remembered, request_id, slo_of, trace_context
-from headway.adapters.gateway.errors import error_out, internal_error
+from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.openapi import openapi_json
 from headway.adapters.gateway.outputs import StreamOutput, WholeOutput
@@ -27,7 +28,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
-_EVIDENCE: Final = re.compile(r"/v1/requests/([^/]+)/evidence")
+_EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
 
 
 def build_app(serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> "Gateway":
@@ -102,6 +103,10 @@ class Gateway:
             answered = True
         except ClientLeft:
             answered = True
+        except asyncio.CancelledError:
+            answered = True
+            if not exchange.started:
+                await exchange.fail(shutting_down())
         except (RequestError, CapacityError, EngineError) as error:
             answered = True
             if not exchange.started:

@@ -48,6 +48,11 @@ def internal_error() -> ErrorOut:
     return ErrorOut(500, "internal_error", "The server failed on this request; its log has the details.")
 
 
+def shutting_down() -> ErrorOut:
+    """What a client is told whose request the server gave up in order to stop."""
+    return ErrorOut(503, "shutting_down", "The server is shutting down.", retry_after_ms=1000)
+
+
 def ended_without_answer(reason: FinishReason) -> ErrorOut:
     """Return the error for an End that says neither stop nor length and brings no error."""
     match reason:

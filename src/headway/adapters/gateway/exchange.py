@@ -20,6 +20,8 @@ EVENTS: Final = b"text/event-stream; charset=utf-8"
 # A closed socket with unread input resets the connection and the client may lose the answer; so input is read on
 # for this long after an early refusal.
 LINGER_S: Final = 2.0
+# An ASGI extension of our protocol: drop the connection and what it holds, where a close would wait for the client.
+ABORT: Final = "headway.abort"
 
 
 class ClientLeft(Exception):
@@ -43,6 +45,7 @@ class Exchange:
         self.sent_at: float | None = None  # loop time of the last completed write of a stream
         self.writing_since: float | None = None
         self._receive, self._send = receive, send
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("abort")
         self._lock = asyncio.Lock()
         self._body_read = False
         self._loop = asyncio.get_running_loop()
@@ -100,6 +103,12 @@ class Exchange:
                 await self._start(200, [(b"cache-control", b"no-cache")], EVENTS, close=False)
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self.sent_at, self.writing_since = self._loop.time(), None
+
+    async def abort(self) -> None:
+        """Drop a connection whose client takes nothing, where the server can."""
+        if self._abort is not None:
+            self._abort()
+            await asyncio.sleep(0)  # the server learns of it in its next turn, before this request returns
 
     async def finish(self, body: bytes) -> None:
         """Send the last part of an event stream."""

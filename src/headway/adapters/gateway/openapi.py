@@ -49,7 +49,7 @@ def openapi_document() -> dict[str, object]:
     for struct in (ChatBody, CompletionBody):
         schema = components[struct.__name__]
         schema["additionalProperties"] = False
-        schema["properties"].update(_accepted())
+        schema["properties"] = _accepted() | schema["properties"]
     paths: dict[str, object] = {path: {"get": _operation(text, path)} for path, text in _GET.items()}
     for path, (body, text) in _POST.items():
         operation = _operation(text, path)

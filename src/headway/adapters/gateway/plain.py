@@ -7,7 +7,7 @@ from headway.adapters.gateway.evidence import evidence_object, ledger_object
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.ports import ModelCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer
-from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text
+from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
 from headway.adapters.gateway.settings import GatewaySettings
@@ -44,6 +44,7 @@ class PlainRoutes:
             raise invalid("prompt", "Send either `prompt` or `messages`.")
         chat = body.prompt is None
         text = chat_text(body, tokenizer, self._settings.limits) if body.prompt is None else body.prompt
+        check_length(text, "messages" if chat else "prompt", self._settings.limits)
         special = not chat if body.add_special_tokens is None else body.add_special_tokens
         tokens = await self._encoder.run(
             lambda: tokenizer.encode(text, add_special_tokens=special), long=len(text) > INLINE_CHARS_MAX
@@ -88,6 +89,8 @@ class PlainRoutes:
     def evidence(self, public_id: str, tenant: Tenant) -> JsonObject:
         """`GET /v1/requests/{id}/evidence`. Raises RequestError 404 for what the tenant may not know of."""
         entry = self.index.find(public_id, tenant)
+        if entry is None:  # the answer's own id names the request too
+            entry = self.index.find(public_id.removeprefix("chatcmpl-").removeprefix("cmpl-"), tenant)
         records = [self._serving.evidence(request) for request in entry.requests] if entry else []
         complete = [record for record in records if record is not None]
         if entry is None or len(complete) < len(entry.requests):

@@ -13,6 +13,7 @@ from headway.adapters.gateway.prompts import (
     Encoder,
     Prompt,
     chat_text,
+    check_length,
     encode_prompt,
     hashed,
     is_long,
@@ -152,6 +153,9 @@ class Preparer:
             sources = [chat_text(body, tokenizer, self._limits)]
         else:
             sources = raw_prompts(body, self._limits)
+        for source in sources:
+            if isinstance(source, str):
+                check_length(source, "messages" if isinstance(body, ChatBody) else "prompt", self._limits)
         root = salted_root(card, caller.tenant.id, body.cache_salt)
 
         def encode() -> tuple[Prompt, ...]:

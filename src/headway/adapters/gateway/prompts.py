@@ -20,6 +20,7 @@ from headway.core.ids import TenantId
 # About 1 ms of encoding; a hop to a thread costs a tenth of that.
 INLINE_CHARS_MAX: Final = 2000
 INLINE_TOKENS_MAX: Final = 2000
+PROBE_CHARS_PER_TOKEN: Final = 16  # ordinary text has 3 to 5
 
 T = TypeVar("T")
 
@@ -98,12 +99,30 @@ def raw_prompts(body: CompletionBody, limits: LimitSettings) -> list[str | list[
     return prompts
 
 
+def check_length(text: str, param: str, limits: LimitSettings) -> None:
+    """Refuse a text that would hold an encoding thread for long. Raises RequestError."""
+    if len(text) > limits.prompt_chars:
+        raise invalid(param, f"The text has {len(text)} characters; the limit is {limits.prompt_chars}.")
+
+
+def _least_tokens(text: str, tokenizer: Tokenizer, card: ModelCard) -> int:
+    """Return a lower bound on the tokens of `text`, at the price of encoding a part that would fill the context twice.
+
+    Cutting a text changes the tokens at the cut only; half of the part's count is safe for any text.
+    """
+    least = tokenizer.tokens_at_least(len(text))
+    part = card.max_model_len * PROBE_CHARS_PER_TOKEN
+    if least < card.max_model_len and len(text) > part:
+        least = max(least, len(tokenizer.encode(text[:part], add_special_tokens=False)) // 2)
+    return least
+
+
 def encode_prompt(source: str | list[int], body: Generation, tokenizer: Tokenizer, card: ModelCard) -> tuple[int, ...]:
     """Return the prompt's tokens, truncated as asked. Raises RequestError when they cannot fit."""
     keep = body.truncate_prompt_tokens
     if isinstance(source, str):
-        if keep is None and (least := tokenizer.tokens_at_least(len(source))) >= card.max_model_len:
-            output_tokens(body, least, card)  # raises, before the time of encoding is spent
+        if keep is None and (least := _least_tokens(source, tokenizer, card)) >= card.max_model_len:
+            output_tokens(body, least, card)  # raises, before the time of encoding it all is spent
         special = isinstance(body, CompletionBody) if body.add_special_tokens is None else body.add_special_tokens
         tokens = tokenizer.encode(source, add_special_tokens=special)
     else:

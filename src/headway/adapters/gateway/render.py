@@ -142,7 +142,9 @@ def text_logprobs(entries: Sequence[TokenLogprob], offset: int) -> TextLogprobs:
     for entry in entries:
         out.tokens.append(entry.token)
         out.token_logprobs.append(entry.logprob)
-        out.top_logprobs.append({top.token: top.logprob for top in entry.top_logprobs})
+        # OpenAI's list has the sampled token in any case, so up to one more than asked for.
+        best = {top.token: top.logprob for top in entry.top_logprobs}
+        out.top_logprobs.append(best | {entry.token: entry.logprob})
         out.text_offset.append(offset)
         offset += len(entry.token)
     return out

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from headway.adapters.gateway.choice import Choice, Piece
-from headway.adapters.gateway.errors import ended_without_answer
+from headway.adapters.gateway.errors import ended_without_answer, shutting_down
 from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.ports import Serving, TokenStream
 from headway.adapters.gateway.prepare import Prepared
@@ -81,11 +81,17 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, prepared: Prepared, body_ns: Ns) -> list[ChoiceRun]:
-        """Hand the sequences over."""
-        for index, request in enumerate(prepared.requests):
-            choice = Choice(prepared.answer, prepared.tokenizer, partial(self._serving.text_stopped, request.id))
-            stream = self._serving.submit(request, self._exchange.received_ns, body_ns)
-            self._runs.append(ChoiceRun(index, request, choice, stream))
+        """Hand the sequences over: all of them, or after a failure none is left behind."""
+        complete = False
+        try:
+            for index, request in enumerate(prepared.requests):
+                choice = Choice(prepared.answer, prepared.tokenizer, partial(self._serving.text_stopped, request.id))
+                stream = self._serving.submit(request, self._exchange.received_ns, body_ns)
+                self._runs.append(ChoiceRun(index, request, choice, stream))
+            complete = True
+        finally:
+            if not complete:
+                self._close()
         return self._runs
 
     async def run(self, output: Output) -> None:
@@ -97,15 +103,19 @@ class Session:
             if not self._gone:
                 await output.conclude(self._error)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._stuck or task is None:
-                raise
-            task.uncancel()
+            # By our own clock, when the client is stuck; else the server is shutting down and the client is told.
+            if self._stuck:
+                await self._exchange.abort()
+            elif not self._gone:
+                await output.conclude(shutting_down())
         finally:
             self._stop_timers(watch)
-            self._cancel_all()
-            for run in self._runs:
-                self._serving.closed(run.request.id, run.first_ns, self._exchange.body_bytes)
+            self._close()
+
+    def _close(self) -> None:
+        self._cancel_all()
+        for run in self._runs:
+            self._serving.closed(run.request.id, run.first_ns, self._exchange.body_bytes)
 
     async def _drain_all(self, output: Output) -> None:
         if len(self._runs) == 1:

@@ -13,6 +13,7 @@ class StopCutter:
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         """`include`: the stop string itself belongs to the text."""
         self._stops = tuple(stops)
+        self._inner = tuple(frozenset(stop[:-1]) for stop in stops)
         self._include = include
         self._held = ""
         self.found: str | None = None
@@ -49,7 +50,9 @@ class StopCutter:
 
     def _possible(self, text: str) -> int:
         longest = 0
-        for stop in self._stops:
+        for stop, inner in zip(self._stops, self._inner, strict=True):
+            if not text or text[-1] not in inner:
+                continue  # most pieces end with a character that no stop has before its last
             for length in range(min(len(stop) - 1, len(text)), longest, -1):
                 if text.endswith(stop[:length]):
                     longest = length

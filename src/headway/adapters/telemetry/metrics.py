@@ -43,6 +43,7 @@ class Metrics:
             "headway_requests", "Sequences that ended, by outcome; refused bodies count as `invalid`.", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self._series: dict[tuple[Counter, str], Counter] = {}
         self._prompt = self._counter("headway_prompt_tokens", "Prompt tokens of sequences that began to answer.")
         self._generated = self._counter("headway_generation_tokens", "Tokens emitted, stop tokens included.")
         self._seconds = {
@@ -65,11 +66,19 @@ class Metrics:
 
     def prompt_tokens(self, model: str, count: int) -> None:
         """Count the prompt of a sequence that began to answer."""
-        self._prompt.labels(model).inc(count)
+        self._of_model(self._prompt, model).inc(count)
 
     def generated_tokens(self, model: str, count: int) -> None:
         """Count tokens as they are emitted."""
-        self._generated.labels(model).inc(count)
+        self._of_model(self._generated, model).inc(count)
+
+    def _of_model(self, counter: Counter, model: str) -> Counter:
+        """Return the counter's series; the library's own look-up costs twice the increment."""
+        key = (counter, model)
+        found = self._series.get(key)
+        if found is None:
+            found = self._series[key] = counter.labels(model)
+        return found
 
     def refused(self) -> None:
         """Count a request whose body, key or model was refused at the edge."""

@@ -10,6 +10,7 @@ import torch
 
 from headway.core.errors import ConfigError
 from headway.engines.llm.config import ModelConfig
+from headway.engines.llm.draw import Draw, NativeDraw, torch_draw
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
 from headway.engines.llm.linear import Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
 from headway.engines.llm.ops import NativeOps, Ops, RopeTables, TorchOps, native_refusal
@@ -24,6 +25,7 @@ class Backend(msgspec.Struct, frozen=True):
 
     make_linear: MakeLinear
     ops: Ops
+    draw: Draw
     dtype: Literal["float32", "bfloat16"]
     description: str
 
@@ -42,7 +44,9 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
     if choice.kernels == "native" and library is None:
         raise ConfigError(f"kernels = native: {refusal}; use kernels = auto or torch")
     ops: Ops
+    draw: Draw = torch_draw
     if library is not None:
+        draw = NativeDraw(library, choice.threads)
         ops = NativeOps(library, choice.threads, config, rope, choice.block_size)
         layers = "C++ kernels"
     else:
@@ -50,7 +54,7 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
         layers = f"torch ({refusal})"
     dtype, reason, make = _linears(library, config, choice)
     description = f"products in {dtype} by {reason}; layer operations by {layers}; {choice.threads} threads"
-    return Backend(make_linear=make, ops=ops, dtype=dtype, description=description)
+    return Backend(make_linear=make, ops=ops, draw=draw, dtype=dtype, description=description)
 
 
 def has_bfloat16_units() -> bool:

@@ -59,6 +59,7 @@ class TorchLlmEngine:
             cache=settings.cache,
         )
         backend = choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
+        self._draw = backend.draw
         with torch.inference_mode():
             self._decoder = Decoder(config, Checkpoint(settings.folder), backend)
             self._kv = KvPool(config, settings.kv_blocks, settings.block_size, settings.host_slots, device)
@@ -102,7 +103,7 @@ class TorchLlmEngine:
             inputs = self._batch.inputs(plan)
             started = self._clock()
             logits = self._decoder.forward(inputs.tokens, inputs.rows, self._kv, inputs.sampled)
-            sampled = sample(logits, inputs.slots, self._sequences, self._sampling)
+            sampled = sample(logits, inputs.slots, self._sequences, self._sampling, self._draw)
         except (RuntimeError, MemoryError) as error:
             raise EngineError(f"step {plan.step} failed on {self.limits.model}: {error}") from error
         computed = self._clock()

@@ -8,12 +8,20 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <vector>
 
 typedef float v8 __attribute__((vector_size(32), aligned(4)));
 typedef int32_t i8 __attribute__((vector_size(32), aligned(4)));
 typedef uint16_t h8 __attribute__((vector_size(16), aligned(2)));
 typedef uint32_t u8 __attribute__((vector_size(32), aligned(4)));
+
+#ifdef __clang__
+#define LANES(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define LANES(x, y, ...) __builtin_shuffle(x, y, i8{__VA_ARGS__})
+#endif
 
 static inline v8 load(const float* p) { return *(const v8*)p; }
 static inline void store(float* p, v8 x) { *(v8*)p = x; }
@@ -65,18 +73,18 @@ static void tile(const float* x, int64_t ldx, const W* w, int64_t panel, int64_t
 template <typename W, int NP>
 static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t panel, int64_t k, float* y, int64_t ldy,
                  bool first) {
-  constexpr int most = NP == 1 ? 6 : NP == 2 ? 3 : 1;
-  int64_t at = 0;
-  for (; at + most <= m; at += most) tile<W, most, NP>(x + at * ldx, ldx, w, panel, k, y + at * ldy, ldy, first);
-  x += at * ldx;
-  y += at * ldy;
-  switch (m - at) {
-    case 1: tile<W, 1, NP>(x, ldx, w, panel, k, y, ldy, first); break;
-    case 2: tile<W, 2, NP>(x, ldx, w, panel, k, y, ldy, first); break;
-    case 3: tile<W, 3, NP>(x, ldx, w, panel, k, y, ldy, first); break;
-    case 4: tile<W, 4, NP>(x, ldx, w, panel, k, y, ldy, first); break;
-    case 5: tile<W, 5, NP>(x, ldx, w, panel, k, y, ldy, first); break;
-    default: break;
+  constexpr int64_t most = NP == 1 ? 6 : NP == 2 ? 3 : 1;
+  // Tiles of nearly equal height: 8 rows as 4 + 4 keep more accumulators busy than 6 + 2.
+  for (int64_t tiles = (m + most - 1) / most, take; m > 0; m -= take, tiles--, x += take * ldx, y += take * ldy) {
+    take = (m + tiles - 1) / tiles;
+    switch (take) {
+      case 1: tile<W, 1, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+      case 2: tile<W, 2, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+      case 3: tile<W, 3, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+      case 4: tile<W, 4, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+      case 5: tile<W, 5, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+      default: tile<W, 6, NP>(x, ldx, w, panel, k, y, ldy, first); break;
+    }
   }
 }
 
@@ -109,6 +117,29 @@ static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, i
       }
     }
   }
+}
+
+// Sums of the lanes of eight vectors, as one vector; the same tree for every lane.
+static inline v8 totals(const v8* x) {
+  v8 pair[4];
+  for (int i = 0; i < 4; i++)
+    pair[i] = LANES(x[2 * i], x[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13) +
+              LANES(x[2 * i], x[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  const v8 one = LANES(pair[0], pair[1], 0, 1, 8, 9, 4, 5, 12, 13) + LANES(pair[0], pair[1], 2, 3, 10, 11, 6, 7, 14, 15);
+  const v8 two = LANES(pair[2], pair[3], 0, 1, 8, 9, 4, 5, 12, 13) + LANES(pair[2], pair[3], 2, 3, 10, 11, 6, 7, 14, 15);
+  return LANES(one, two, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(one, two, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+// acc[0 : 8 * C] += sum over keys, ascending, of weight[j] * v[j].
+template <int C>
+static inline void gather(float* acc, const float* weight, const float* v, int64_t stride, int keys) {
+  v8 s[C];
+  for (int c = 0; c < C; c++) s[c] = load(acc + 8 * c);
+  for (int j = 0; j < keys; j++) {
+    const v8 w = splat(weight[j]);
+    for (int c = 0; c < C; c++) s[c] = w * load(v + j * stride + 8 * c) + s[c];
+  }
+  for (int c = 0; c < C; c++) store(acc + 8 * c, s[c]);
 }
 
 // One KV head of up to `count` consecutive rows of one sequence, whose contexts end at first_context + row.
@@ -145,13 +176,17 @@ static void attend(const Paged& a, int64_t head, int64_t first_context, int coun
       if (context <= start) continue;
       const int keys = (int)std::min<int64_t>(a.block, context - start);
       float top = peak[i];
-      for (int j = 0; j < keys; j++) {
-        v8 dot = splat(0.f);
-        for (int d = 0; d < D; d += 8) dot = load(q[i] + d) * load(k + j * stride + d) + dot;
-        score[j] = total(dot);
-        top = std::max(top, score[j]);
+      for (int j = 0; j < keys; j += 8) {  // a block is whole in memory, so eight keys can always be read
+        v8 dot[8];
+        for (int e = 0; e < 8; e++) dot[e] = splat(0.f);
+        for (int d = 0; d < D; d += 8) {
+          const v8 query = load(q[i] + d);
+          for (int e = 0; e < 8; e++) dot[e] = query * load(k + (j + e) * stride + d) + dot[e];
+        }
+        store(score + j, totals(dot));
       }
       for (int j = keys; j < a.block; j++) score[j] = -std::numeric_limits<float>::infinity();
+      for (int j = 0; j < keys; j++) top = std::max(top, score[j]);
       if (top != peak[i]) {
         const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
         for (int d = 0; d < D; d += 8) store(acc[i] + d, load(acc[i] + d) * splat(shrink));
@@ -165,11 +200,9 @@ static void attend(const Paged& a, int64_t head, int64_t first_context, int coun
         weights = weights + e;
       }
       sum[i] += total(weights);
-      for (int d = 0; d < D; d += 8) {
-        v8 s = load(acc[i] + d);
-        for (int j = 0; j < keys; j++) s = splat(score[j]) * load(v + j * stride + d) + s;
-        store(acc[i] + d, s);
-      }
+      int d = 0;
+      for (; d + 64 <= D; d += 64) gather<8>(acc[i] + d, score, v + d, stride, keys);
+      for (; d < D; d += 16) gather<2>(acc[i] + d, score, v + d, stride, keys);
     }
   }
   for (int i = 0; i < queries; i++) {
@@ -185,7 +218,110 @@ static void normalise(const float* x, const float* weight, float* y, int64_t n, 
   for (int64_t i = 0; i < n; i += 8) store(y + i, load(x + i) * scale * load(weight + i));
 }
 
+// The least of p[0 : n] (in [0, 1]) that a row keeps: the top_k largest, and of their mass the largest down to top_p.
+// Bits of positive floats order as the floats do: a histogram over the upper 16 bits finds the bucket of the edge, and
+// only that bucket is sorted.
+struct Histogram {
+  static constexpr int buckets = 0x3F81;
+  std::vector<int32_t> count = std::vector<int32_t>(buckets);
+  std::vector<double> mass = std::vector<double>(buckets);
+  std::vector<float> inside;
+
+  static int bucket(float p) {
+    uint32_t bits;
+    std::memcpy(&bits, &p, 4);
+    return bits >> 16;
+  }
+  void fill(const float* p, int64_t n) {
+    std::fill(count.begin(), count.end(), 0);
+    std::fill(mass.begin(), mass.end(), 0.0);
+    for (int64_t i = 0; i < n; i++)
+      if (p[i] > 0.f) {
+        const int b = bucket(p[i]);
+        count[b]++;
+        mass[b] += p[i];
+      }
+  }
+  void open(const float* p, int64_t n, int b) {
+    inside.clear();
+    for (int64_t i = 0; i < n; i++)
+      if (p[i] > 0.f && bucket(p[i]) == b) inside.push_back(p[i]);
+    std::sort(inside.begin(), inside.end(), std::greater<float>());
+  }
+  float edge(const float* p, int64_t n, int64_t top_k, double top_p) {
+    fill(p, n);
+    double whole = 0.0;
+    int64_t kept = 0;
+    float least = 0.f;
+    for (int b = buckets - 1; b >= 0; b--) {
+      if (top_k > 0 && kept + count[b] >= top_k) {
+        open(p, n, b);
+        for (int64_t i = 0; i < top_k - kept; i++) whole += inside[i];
+        least = inside[top_k - kept - 1];
+        break;
+      }
+      kept += count[b];
+      whole += mass[b];
+    }
+    if (top_p >= 1.0) return least;
+    double before = 0.0;
+    for (int b = buckets - 1; b >= 0; b--) {
+      if (before + mass[b] < top_p * whole) {
+        before += mass[b];
+        continue;
+      }
+      open(p, n, b);
+      float last = 0.f;
+      for (float value : inside) {
+        if (last > 0.f && before >= top_p * whole) break;
+        before += value;
+        last = value;
+      }
+      return std::max(least, last);
+    }
+    return least;
+  }
+};
+
+static int32_t draw(const float* logits, int64_t n, float temperature, float min_p, int64_t top_k, double top_p,
+                    double unit, float* p, Histogram& histogram) {
+  float peak = logits[0];
+  for (int64_t i = 1; i < n; i++) peak = std::max(peak, logits[i]);
+  for (int64_t i = 0; i < n; i += 8) {
+    v8 x = splat(-std::numeric_limits<float>::infinity());
+    if (i + 8 <= n) x = load(logits + i);
+    else
+      for (int64_t j = i; j < n; j++) x[j - i] = logits[j];
+    const v8 e = exp8((x - splat(peak)) / splat(temperature));
+    store(p + i, e < splat(min_p) ? splat(0.f) : e);
+  }
+  if (top_k > 0 || top_p < 1.0) {
+    const float least = histogram.edge(p, n, top_k, top_p);
+    for (int64_t i = 0; i < n; i++) p[i] = p[i] < least ? 0.f : p[i];
+  }
+  double whole = 0.0, reached = 0.0;
+  for (int64_t i = 0; i < n; i++) whole += p[i];
+  for (int64_t i = 0; i < n; i++) {
+    reached += p[i];
+    if (reached > unit * whole) return (int32_t)i;
+  }
+  return 0;
+}
+
 extern "C" {
+
+// One token per row: the cumulative distribution, in order of ids, inverted at units[m]. logits: [M, n].
+void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const float* temperature, const float* min_p,
+             const int64_t* top_k, const double* top_p, const double* units, int32_t* tokens, int threads) {
+#pragma omp parallel num_threads(threads)
+  {
+    std::vector<float> p(n + 8);
+    Histogram histogram;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t m = 0; m < M; m++)
+      tokens[m] = draw(logits + m * stride, n, temperature[m], min_p[m], top_k[m], top_p[m], units[m], p.data(), histogram);
+  }
+}
 
 void hw_linear_f32(const float* x, const float* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
   linear<float>(x, w, y, M, K, panels, threads);

@@ -10,10 +10,10 @@ import torch
 
 from headway.core.messages import TokenScores
 from headway.core.request import SamplingParams
+from headway.engines.llm.draw import Draw, DrawRows
 from headway.engines.llm.sequences import SequenceTable
 
 Slots = npt.NDArray[np.intp]
-_SHORT_SORT = 1024
 _FIELDS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition", "presence", "frequency"),
     *("seed", "min_tokens", "scores", "is_plain", "is_masked"),
@@ -87,7 +87,7 @@ class SamplingTable:
             setattr(self, name, np.concatenate([array, np.zeros(size, array.dtype)]))
 
 
-def sample(logits: torch.Tensor, slots: Slots, sequences: SequenceTable, table: SamplingTable) -> Sampled:
+def sample(logits: torch.Tensor, slots: Slots, sequences: SequenceTable, table: SamplingTable, draw: Draw) -> Sampled:
     """Choose a token for each row of `logits` [rows, vocab], which may be overwritten; row i belongs to slots[i]."""
     if table.is_plain[slots].all():
         return Sampled(tokens=_best(logits), scores=())
@@ -101,7 +101,14 @@ def sample(logits: torch.Tensor, slots: Slots, sequences: SequenceTable, table: 
     if len(drawing):
         chosen = slots[drawing]
         units = uniform(table.seed[chosen], sequences.known[chosen] - sequences.prompt[chosen])
-        tokens[drawing] = _draw(logits[torch.from_numpy(drawing)], units, chosen, table)
+        rows = DrawRows(
+            units=units,
+            temperature=table.temperature[chosen],
+            min_p=table.min_p[chosen],
+            top_k=table.top_k[chosen],
+            top_p=table.top_p[chosen],
+        )
+        tokens[drawing] = draw(logits[torch.from_numpy(drawing)], rows)
     scores = () if logprobs is None else _scores(logprobs, tokens, wanted)
     return Sampled(tokens=tokens, scores=scores)
 
@@ -168,47 +175,6 @@ def _seen(
         start = 0 if with_prompt else sequences.prompt[slot]
         parts.append(sequences.tokens[slot, start : sequences.known[slot]].astype(np.int64) + row * vocab)
     return np.unique(np.concatenate(parts), return_counts=True)
-
-
-def _draw(
-    logits: torch.Tensor, units: npt.NDArray[np.float64], slots: Slots, table: SamplingTable
-) -> npt.NDArray[np.int32]:
-    """Invert the cumulative distribution, in order of ids and in float64, at one uniform number per row."""
-    temperature = torch.from_numpy(table.temperature[slots])[:, None]
-    # The largest logit goes to 0 first, so that a tiny temperature cannot overflow.
-    probabilities = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
-    min_p = torch.from_numpy(table.min_p[slots])[:, None]
-    floor = min_p * probabilities.amax(dim=-1, keepdim=True)
-    probabilities = torch.where(probabilities >= floor, probabilities, 0.0)
-    top_k, top_p = table.top_k[slots], table.top_p[slots]
-    cut = np.flatnonzero((top_k > 0) | (top_p < 1.0))
-    if len(cut):
-        index = torch.from_numpy(cut)
-        part = probabilities[index]
-        least = _threshold(part, torch.from_numpy(top_k[cut]), torch.from_numpy(top_p[cut]))
-        probabilities[index] = torch.where(part >= least[:, None], part, 0.0)
-    cumulative = probabilities.double().cumsum(dim=-1)
-    target = torch.from_numpy(units)[:, None] * cumulative[:, -1:]
-    return (cumulative <= target).sum(dim=-1).to(torch.int32).numpy()
-
-
-def _threshold(probabilities: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """The least probability each row keeps; equals at the edge are kept together, so no order among them matters."""
-    vocab = probabilities.shape[1]
-    limit = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab)
-    width = min(vocab, _SHORT_SORT)
-    ordered = probabilities.topk(width, dim=-1).values
-    # A row is served by its largest entries alone if they reach its top_k, or its top_p of the whole mass.
-    whole = probabilities.double().sum(dim=-1)
-    reached = (limit <= width) | ((limit == vocab) & (ordered.double().sum(dim=-1) >= top_p * whole))
-    if not bool(reached.all()):
-        ordered = probabilities.sort(dim=-1, descending=True).values
-    mass = ordered.double().cumsum(dim=-1)
-    within = limit.clamp(max=ordered.shape[1]) - 1
-    full = torch.where((limit < vocab)[:, None], mass.gather(1, within[:, None]), whole[:, None])
-    before = mass - ordered.double()
-    kept = torch.minimum((before < top_p[:, None] * full).sum(dim=-1), within + 1).clamp(min=1)
-    return ordered.gather(1, kept[:, None] - 1)[:, 0]
 
 
 def _scores(

@@ -3,7 +3,7 @@
 import msgspec
 
 from headway.core.decisions import Candidate
-from headway.core.errors import InvariantError
+from headway.core.errors import ConfigError, InvariantError
 from headway.core.ids import NodeId, RequestId
 from headway.core.reports import ReplicaReport
 from headway.core.request import LlmRequest, Request
@@ -18,6 +18,10 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill: tuple[NodeId, ...] = ()
     decode: tuple[NodeId, ...] = ()
     prompt_tokens_min: int = 1  # shorter prompts stay in the decode pool
+
+    def __post_init__(self) -> None:
+        if bool(self.prefill) != bool(self.decode):
+            raise ConfigError("pools.prefill and pools.decode need each other: name replicas for both, or for neither")
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,10 +64,11 @@ class Router:
     def forecast(self, request: Request, at_ns: Ns) -> list[Candidate]:
         """Return candidates, best first, with the seconds to the first token that each is forecast to need."""
         pools = self._pools
-        is_split = isinstance(request, LlmRequest) and pools.prefill and len(request.prompt) >= pools.prompt_tokens_min
-        first = self._rank(request, pools.prefill if is_split else pools.decode, at_ns)
-        if not is_split:
-            return first
+        if not isinstance(request, LlmRequest) or not pools.prefill:
+            return self._rank(request, (), at_ns)
+        if len(request.prompt) < pools.prompt_tokens_min:
+            return self._rank(request, pools.decode, at_ns)
+        first = self._rank(request, pools.prefill, at_ns)
         second = self._rank(request, pools.decode, at_ns)
         if not second:
             return first

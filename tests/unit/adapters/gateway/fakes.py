@@ -310,6 +310,7 @@ class Client:
             "method": method,
             "path": path.partition("?")[0],
             "query_string": path.partition("?")[2].encode(),
+            "extensions": {"headway.abort": {"abort": self.gone.set}},
             "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
         }
 

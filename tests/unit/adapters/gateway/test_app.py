@@ -150,6 +150,16 @@ def test_tenants_see_neither_each_others_evidence_nor_accounts() -> None:
     assert "replica/rep-0/kv_blocks" in names[0]
 
 
+def test_the_answers_own_id_names_its_evidence() -> None:
+    replies = many(
+        FakeServing(TOY),
+        ("POST", "/v1/chat/completions", chat(), "sk-a"),
+        ("GET", "/v1/requests/chatcmpl-mine/evidence", b"", "sk-a"),
+    )
+    assert replies[0].json()["id"] == "chatcmpl-mine"
+    assert replies[1].json()["request"].startswith("req-mine-")
+
+
 def test_tenants_and_salts_never_share_a_prefix() -> None:
     # SPEC B2
     serving = FakeServing(TOY)

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.adapters.gateway.fakes import EOS, toy_tokenizer
 
@@ -104,6 +104,7 @@ def test_held_text_comes_out_at_the_end() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+@settings(deadline=None)
 def test_tokens_spell_the_text(text: str) -> None:
     answer = change(logprobs=1)
     piece, choice, _ = play(answer, [*tokens_of(text), STOP_TOKEN], FinishReason.STOP, scored=True)

@@ -20,6 +20,10 @@ def test_every_accepted_field_is_described() -> None:
     assert set(properties) == set(ChatBody.__struct_fields__) | set(HARMLESS) | set(UNSUPPORTED)
 
 
+def test_a_served_field_is_not_described_as_refused() -> None:
+    assert "anyOf" in DOCUMENT["components"]["schemas"]["CompletionBody"]["properties"]["echo"]
+
+
 def test_ranges_are_described() -> None:
     properties = DOCUMENT["components"]["schemas"]["ChatBody"]["properties"]
     assert {"type": "number", "minimum": 0, "maximum": 2} in properties["temperature"]["anyOf"]

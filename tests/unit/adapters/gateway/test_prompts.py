@@ -7,8 +7,10 @@ from tests.unit.adapters.gateway.fakes import EOS, START, toy_tokenizer
 from headway.adapters.gateway.ports import ModelCard
 from headway.adapters.gateway.prompts import (
     INLINE_CHARS_MAX,
+    PROBE_CHARS_PER_TOKEN,
     Encoder,
     chat_text,
+    check_length,
     encode_prompt,
     is_long,
     raw_prompts,
@@ -83,6 +85,30 @@ def test_a_text_that_cannot_fit_is_refused_without_encoding_it() -> None:
         encode_prompt("x" * 100_000, body(), counting, CARD)
     assert caught.value.code == "context_length_exceeded"
     assert counting.encodes == 0
+
+
+def test_a_text_that_is_far_too_long_is_not_encoded_to_its_end() -> None:
+    longest = 0
+
+    class Watching:
+        def tokens_at_least(self, characters: int) -> int:
+            return 1
+
+        def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+            nonlocal longest
+            longest = max(longest, len(text))
+            return TOY.encode(text, add_special_tokens=add_special_tokens)
+
+    with pytest.raises(RequestError) as caught:
+        encode_prompt("a b " * 50_000, body(), Watching(), CARD)
+    assert caught.value.code == "context_length_exceeded"
+    assert longest == CARD.max_model_len * PROBE_CHARS_PER_TOKEN
+
+
+def test_a_text_over_the_limit_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="limit is 3") as caught:
+        check_length("four", "prompt", LimitSettings(prompt_chars=3))
+    assert caught.value.param == "prompt"
 
 
 def test_a_chat_ends_where_the_assistant_begins() -> None:

@@ -267,16 +267,64 @@ def test_a_client_that_leaves_within_the_stream_cancels() -> None:
     assert len(serving.closures) == 1
 
 
-def test_a_client_that_takes_nothing_is_cancelled() -> None:
-    serving = FakeServing(TOY, lambda request: TOY.encode("one two three " * 50, add_special_tokens=False))
+@pytest.mark.parametrize("waiting", [True, False], ids=["at a ping", "at a token"])
+def test_a_client_that_takes_nothing_is_cancelled(waiting: bool) -> None:
+    # SPEC M5
+    serving = says("one two three")
 
     async def scenario(client: Client, send: Callable[[object], Awaitable[Reply]]) -> Reply:
+        serving.held = waiting
         client.slow.set()
-        return await send(chat(stream=True))
+        reply = await send(chat(stream=True))
+        assert client.gone.is_set()  # its connection was dropped
+        return reply
 
-    with_client(serving, scenario)
-    assert serving.requests[0].id in serving.cancelled or serving.streams[serving.requests[0].id].ended
+    reply = with_client(serving, scenario)
+    assert (reply.status, reply.complete) == (0, False)
+    assert serving.cancelled == [serving.requests[0].id]
     assert len(serving.closures) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_shutdown_is_told_to_the_client(stream: bool) -> None:
+    serving = says("one two three")
+    serving.held = True
+
+    async def scenario(client: Client, send: Callable[[object], Awaitable[Reply]]) -> Reply:
+        call = asyncio.ensure_future(send(chat(stream=stream)))
+        if stream:
+            await client.wrote.wait()
+        while not serving.requests:
+            await asyncio.sleep(0)
+        call.cancel()
+        return await call
+
+    reply = with_client(serving, scenario, QUICK)
+    assert reply.complete
+    assert reply.status == (200 if stream else 503)
+    error = json.loads(reply.events[-1]) if stream else reply.json()
+    assert error["error"]["code"] == "shutting_down"
+    assert len(serving.closures) == 1
+
+
+def test_a_failure_while_handing_over_leaves_nothing_behind() -> None:
+    serving = says("one")
+    accept = serving.submit
+
+    def second_fails(request: object, received_ns: int, body_ns: int) -> object:
+        if len(serving.requests) == 1:
+            raise InvariantError("two streams for one request")
+        return accept(request, received_ns, body_ns)
+
+    serving.submit = second_fails
+
+    async def scenario(client: Client, send: Callable[[object], Awaitable[Reply]]) -> Reply:
+        with pytest.raises(InvariantError):
+            await send(chat(n=3))
+        return client.reply
+
+    assert with_client(serving, scenario).status == 500
+    assert [name for name, _, _ in serving.closures] == serving.cancelled == [serving.requests[0].id]
 
 
 def test_every_sequence_is_closed_once_with_its_marks() -> None:

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.adapters.gateway.stops import StopCutter
@@ -24,6 +24,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 30), max_size=8), st.booleans())
+@settings(deadline=None)
 def test_equals_a_search_over_the_whole_text_however_it_is_split(
     text: str, stops: list[str], cuts: list[int], include: bool
 ) -> None:
@@ -40,6 +41,7 @@ def test_equals_a_search_over_the_whole_text_however_it_is_split(
 
 
 @given(TEXTS, STOPS)
+@settings(deadline=None)
 def test_holds_back_exactly_the_longest_end_that_may_begin_a_stop(text: str, stops: list[str]) -> None:
     cutter = StopCutter(stops)
     out = ""

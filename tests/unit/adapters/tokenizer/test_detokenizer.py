@@ -45,24 +45,27 @@ def decoded(tokenizer: Tokenizer, tokens: tuple[int, ...], *, skip: bool = True)
 
 
 @given(TEXTS)
+@settings(deadline=None)
 def test_byte_level_text_comes_back_exactly(text: str) -> None:
     tokens = TOY.encode(text, add_special_tokens=False)
     assert decoded(TOY, tokens) == TOY.decode(tokens)
 
 
 @given(st.lists(st.integers(0, TOY.vocab_size + 5), max_size=20), st.booleans())
+@settings(deadline=None)
 def test_any_byte_level_tokens_equal_the_full_decode(tokens: list[int], skip: bool) -> None:
     assert decoded(TOY, tuple(tokens), skip=skip) == TOY.decode(tokens, skip_special_tokens=skip)
 
 
 @given(TEXTS)
+@settings(deadline=None)
 def test_byte_fallback_text_comes_back_exactly(text: str) -> None:
     tokens = FALLBACK.encode(text, add_special_tokens=False)
     assert decoded(FALLBACK, tokens) == FALLBACK.decode(tokens)
 
 
 @given(TEXTS)
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_only_whole_characters_come_out(text: str) -> None:
     for tokenizer in (TOY, FALLBACK):
         detokenizer = tokenizer.detokenizer()

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.adapters.gateway.fakes import EOS, TEMPLATE, toy_backend, toy_tokenizer
 
@@ -41,11 +41,13 @@ def test_without_a_template_messages_are_refused(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+@settings(deadline=None)
 def test_the_lower_bound_on_tokens_holds(text: str) -> None:
     assert TOY.tokens_at_least(len(text)) <= len(TOY.encode(text, add_special_tokens=False))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+@settings(deadline=None)
 def test_bytes_of_tokens_spell_the_text(text: str) -> None:
     tokens = TOY.encode(text, add_special_tokens=False)
     assert b"".join(map(TOY.spell_bytes, tokens)).decode() == TOY.decode(tokens, skip_special_tokens=False)

@@ -17,7 +17,7 @@ def linear_of(kind: str, weight: torch.Tensor, bias: torch.Tensor | None, reques
     if kind == "torch":
         return TorchLinear(weight, bias)
     library: ctypes.CDLL = request.getfixturevalue("library")
-    return NativeLinear(library, 2, weight, bias)
+    return NativeLinear(library, 1, weight, bias)
 
 
 # SPEC B7

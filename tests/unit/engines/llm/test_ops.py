@@ -61,7 +61,7 @@ def ops_of(kind: str, config: ModelConfig, request: pytest.FixtureRequest) -> Op
     if kind == "torch":
         return TorchOps(config, rope_of(config), BLOCK)
     library: ctypes.CDLL = request.getfixturevalue("library")
-    return NativeOps(library, 2, config, rope_of(config), BLOCK)
+    return NativeOps(library, 1, config, rope_of(config), BLOCK)
 
 
 def rows_of(config: ModelConfig, spans: list[tuple[int, int, int]]) -> Rows:

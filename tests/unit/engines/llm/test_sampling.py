@@ -7,6 +7,7 @@ import torch
 from headway.core.ids import RequestId
 from headway.core.plans import NewSequence
 from headway.core.request import SamplingParams
+from headway.engines.llm.draw import torch_draw
 from headway.engines.llm.sampling import Sampled, SamplingTable, sample, uniform
 from headway.engines.llm.sequences import SequenceTable
 
@@ -32,7 +33,7 @@ class Bench:
         return slot
 
     def sample(self, logits: torch.Tensor) -> Sampled:
-        return sample(logits.clone(), np.array(self.slots, np.intp), self.sequences, self.table)
+        return sample(logits.clone(), np.array(self.slots, np.intp), self.sequences, self.table, torch_draw)
 
 
 def flat(**raised: float) -> torch.Tensor:
@@ -101,56 +102,6 @@ def test_other_positions_and_other_seeds_draw_otherwise() -> None:
     assert units.min() >= 0.0
     assert units.max() < 1.0
     assert abs(units.mean() - 0.5) < 4 * (1 / 12 / len(units)) ** 0.5
-
-
-def allowed_by(logits: torch.Tensor, **sampling: Any) -> set[int]:
-    """Every token that 3,000 seeds draw."""
-    bench = Bench()
-    for seed in range(3000):
-        bench.add(temperature=1.0, seed=seed, **sampling)
-    return set(bench.sample(logits.repeat(3000, 1)).tokens.tolist())
-
-
-def test_top_k_keeps_the_k_best() -> None:
-    logits = noise(1)
-    assert allowed_by(logits, top_k=4) == set(logits[0].topk(4).indices.tolist())
-
-
-def test_top_p_keeps_the_least_set_that_reaches_the_mass() -> None:
-    logits = noise(1)
-    ordered = torch.softmax(logits[0].double(), -1).sort(descending=True)
-    count = int((ordered.values.cumsum(0) - ordered.values < 0.6).sum())
-    assert allowed_by(logits, top_p=0.6) == set(ordered.indices[:count].tolist())
-
-
-def test_top_p_counts_the_mass_left_by_top_k() -> None:
-    logits = torch.full((1, VOCAB), -9.0)
-    logits[0, :4] = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
-    # Of the two best, 0.4 / 0.7 = 0.57 reaches 0.5 alone; of the whole mass it would not.
-    assert allowed_by(logits, top_k=2, top_p=0.5) == {0}
-    assert allowed_by(logits, top_p=0.5) == {0, 1}
-
-
-def test_min_p_keeps_what_reaches_its_share_of_the_best() -> None:
-    logits = torch.full((1, VOCAB), -9.0)
-    logits[0, :4] = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
-    assert allowed_by(logits, min_p=0.45) == {0, 1, 2}
-
-
-def test_a_tiny_temperature_is_greedy() -> None:
-    logits = noise(1)
-    assert one(logits, temperature=1e-8) == int(logits.argmax())
-
-
-# SPEC B7
-def test_truncation_is_alike_beside_a_row_that_needs_the_full_sort() -> None:
-    logits = torch.randn(2, 5000, generator=torch.Generator().manual_seed(1))
-    logits[1] = 0.0  # flat: 0.9 of its mass lies far beyond the largest 1024
-    bench = Bench()
-    bench.add(temperature=1.0, top_p=0.3, seed=7)
-    alone = bench.sample(logits[:1]).tokens[0]
-    bench.add(temperature=1.0, top_p=0.9, seed=7)
-    assert bench.sample(logits).tokens[0] == alone
 
 
 def test_repetition_counts_prompt_and_outputs() -> None:

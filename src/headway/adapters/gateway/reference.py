@@ -1,0 +1,117 @@
+"""Writes the API reference out of the structs and tables that validate requests.
+
+`python -m headway.adapters.gateway.reference > docs/api.md`
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
+from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
+
+Schema = Mapping[str, object]
+
+HEAD: Final = """# HTTP API
+
+OpenAI's API, with vLLM's extra fields. This page is generated from the structs that validate requests
+(`python -m headway.adapters.gateway.reference > docs/api.md`); `GET /openapi.json` says the same to machines.
+
+Null is the same as leaving a field out. An unknown field is refused with the nearest known name; a known one that is
+not served is refused by name. Every response that is not 2xx carries `{"error": {message, type, param, code}}`.
+
+| header | meaning |
+|---|---|
+| `authorization: Bearer KEY` | names the tenant, where keys are configured |
+| `x-request-id` | echoed, or minted; names the request in `/v1/requests/{id}/evidence` (as the field `request_id`) |
+| `traceparent` | W3C trace context, continued |
+| `x-slo-ttft-ms`, `x-slo-tpot-ms`, `x-slo-e2e-ms` | the SLO of this request; else the route's default |
+
+A stream sends `: ping` comments while nothing else is to be said, one event per engine step, the finish reason in an
+event of its own, usage last (`stream_options.include_usage`), then `[DONE]`. A stream that fails ends with an error
+event and no `[DONE]`.
+
+Chat answers may fill the model's context unless a limit is given; text completions have 16 tokens, as at OpenAI. Stop
+strings are cut before they leave; of those that are complete first the longest counts. The stop token is counted in
+`completion_tokens` and listed in `logprobs`, but is no text. The first choice of a prompt keeps the seed, the others
+derive theirs from it.
+"""
+BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
+    ("POST /v1/chat/completions", ChatBody),
+    ("POST /v1/completions", CompletionBody),
+    ("POST /tokenize", TokenizeBody),
+    ("POST /detokenize", DetokenizeBody),
+    ("POST /v1/estimates", EstimateBody),
+)
+
+
+def api_reference() -> str:
+    """Return the page."""
+    document = openapi_document()
+    paths, schemas = _table(document, "paths"), _table(_table(document, "components"), "schemas")
+    parts = [HEAD.rstrip(), "## Routes", "\n".join(["| route | what |", "|---|---|", *_routes(paths)])]
+    for route, body in BODIES:
+        schema = _table(schemas, body.__name__)
+        rows = [_row(name, schema, schemas) for name in body.__struct_fields__]
+        parts += [f"## `{route}`", "\n".join(["| field | type |", "|---|---|", *rows])]
+    harmless = [f"| `{name}` | {why} |" for name, why in HARMLESS.items()]
+    refused = [
+        f"| `{name}` | {entry.reason} | {', '.join(f'`{_json(value)}`' for value in entry.inert)} |"
+        for name, entry in UNSUPPORTED.items()
+    ]
+    parts += ["## Taken without effect", "\n".join(["| field | why |", "|---|---|", *harmless])]
+    parts += ["## Not served", "\n".join(["| field | why | accepted values |", "|---|---|---|", *refused])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _routes(paths: Schema) -> Iterator[str]:
+    for path in paths:
+        for method, operation in _table(paths, path).items():
+            summary = operation.get("summary") if isinstance(operation, Mapping) else ""
+            yield f"| `{method.upper()} {path}` | {summary} |"
+
+
+def _row(name: str, schema: Schema, schemas: Schema) -> str:
+    required = schema.get("required")
+    needed = isinstance(required, list) and name in required
+    text = type_text(_table(_table(schema, "properties"), name), schemas)
+    return f"| `{name}`{' (required)' if needed else ''} | {text} |"
+
+
+def type_text(schema: Schema, schemas: Schema) -> str:
+    """Return a JSON schema as a reader wants it."""
+    options = schema.get("anyOf")
+    if isinstance(options, list):
+        kinds = [type_text(option, schemas) for option in options if option != {"type": "null"}]
+        return " or ".join(kinds)
+    if "enum" in schema:
+        values = schema["enum"]
+        return " or ".join(f"`{_json(value)}`" for value in values) if isinstance(values, list) else ""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        inner = _table(schemas, reference.rsplit("/", 1)[1])
+        return "{" + ", ".join(f"`{name}`" for name in _table(inner, "properties")) + "}"
+    limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "minItems": "items ≥", "maxItems": "items ≤"}
+    bounds = [f"{sign} {schema[key]}" for key, sign in limits.items() if key in schema]
+    kind = str(schema.get("type", "any JSON"))
+    if kind == "array" and (items := _table(schema, "items")):
+        kind = f"list of {type_text(items, schemas)}"
+    elif kind == "object" and (values := schema.get("additionalProperties")) and isinstance(values, Mapping):
+        kind = f"object of {type_text(values, schemas)}"
+    return kind + (f" ({', '.join(bounds)})" if bounds else "")
+
+
+def _table(parent: Schema, key: str) -> Schema:
+    found = parent.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(api_reference())
