@@ -46,6 +46,7 @@ def serve(
 ) -> None:
     """Serve models over an OpenAI-compatible API; `headway config show` tells what would run."""
     from headway.live.config import Host, flag_layer, layers, resolve, set_layer
+    from headway.live.loop import run_loop
 
     flags = [
         flag_layer(flag, key, value)
@@ -69,7 +70,7 @@ def serve(
 
     for adjustment in resolved.adjustments:
         tell("config", f"{adjustment.key} = {adjustment.value} ({adjustment.reason})")
-    raise typer.Exit(asyncio.run(_run(resolved.config, tell)))
+    raise typer.Exit(run_loop(_run(resolved.config, tell)))
 
 
 async def _run(config: "Config", tell: Tell) -> int:

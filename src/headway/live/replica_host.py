@@ -30,6 +30,7 @@ from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
 from headway.live.hub import proposals_event
+from headway.live.loop import run_loop
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
 from headway.live.warmup import warm_up
@@ -264,7 +265,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     start = _read_start()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    code = asyncio.run(host(start))
+    code = run_loop(host(start))
     sys.stdout.flush()
     # The engine's thread may be inside a step; a normal exit would wait for it or tear the library down under it.
     os._exit(code)
