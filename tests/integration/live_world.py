@@ -32,7 +32,7 @@ from headway.sched.nodes import FrontConfig
 from headway.sched.runtime.group import GroupParams
 
 MODEL, PICTURES = ModelId("synthetic"), ModelId("synthetic-diffusion")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Answer(msgspec.Struct):

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from tests.integration.live_world import World, llm_replica, on_loop, running
 
-from headway.core.errors import EngineError
+from headway.core.effects import Effect
+from headway.core.errors import EngineError, InvariantError
+from headway.core.events import Event, RequestArrived
 from headway.core.ids import NodeId
 from headway.core.request import FinishReason
 from headway.live.assemble import Recipe, build_node
@@ -194,6 +196,27 @@ def test_a_replica_that_keeps_dying_stays_down_and_the_system_says_why() -> None
             is_ready, why = world.serving.ready()
             assert not is_ready
             assert "SIGKILL" in why
+
+    on_loop(test)
+
+
+def test_a_bug_in_the_front_costs_its_own_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running(llm_replica("rep-0")) as world:
+            front = world.live.front
+            handle, broken = front.handle, world.request((1, 2), 3)
+
+            def faulty(event: Event) -> list[Effect]:
+                if isinstance(event, RequestArrived) and event.request.id == broken.id:
+                    raise InvariantError("a bug")
+                return handle(event)
+
+            monkeypatch.setattr(front, "handle", faulty)
+            end = (await world.ask(broken)).end
+            assert end.error is not None
+            assert (end.error.status, end.error.code) == (500, "internal_error")
+            assert (await world.ask(world.request((1, 2), 3))).end.reason is FinishReason.LENGTH
+            await assert_idle(world)
 
     on_loop(test)
 

@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.ports import ModelCard
-from headway.core.events import Event
+from headway.core.effects import End, ErrorOut
+from headway.core.events import ClientGone, Event, RequestArrived, TextStopped
 from headway.core.ids import GroupId, NodeId
 from headway.core.ports import ModelLimits, Node
+from headway.core.request import FinishReason
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board, Tell
 from headway.live.clock import Clock, unix_s
@@ -61,7 +63,7 @@ class Live:
         folder = self._plan.telemetry.event_logs
         event_log = None if folder is None else EventLog(Path(folder) / f"{node.id}.events")
         driver = Driver(
-            node, self._clock, Ports(self.hub, edge=self.serving.edge), event_log=event_log, fault=_report_fault
+            node, self._clock, Ports(self.hub, edge=self.serving.edge), event_log=event_log, fault=self._broke
         )
         self.hub.add_local(node.id, driver.feed)
         return driver
@@ -94,6 +96,14 @@ class Live:
         for driver in self._drivers:
             driver.check()
 
+    def _broke(self, event: Event, error: Exception) -> None:
+        """A bug in a node of this process: told with its event. Its client gets an error, the others go on."""
+        log.error("event %s broke a node", type(event).__name__, exc_info=error)
+        if isinstance(event, RequestArrived | ClientGone | TextStopped):
+            request = event.request.id if isinstance(event, RequestArrived) else event.request
+            message = f"request {request}: {type(error).__name__} inside Headway; the log has the story"
+            self.serving.edge.end(End(request, FinishReason.LOST, ErrorOut(500, "internal_error", message)))
+
     def _silent(self, node: NodeId, reason: str) -> None:
         self.supervisor.kill(node, reason)
 
@@ -116,8 +126,3 @@ class Live:
             )
             for model, found in limits.items()
         ]
-
-
-def _report_fault(event: Event, error: Exception) -> None:
-    """A bug in a node of this process: told with its event; the other requests go on."""
-    log.error("event %s broke a node", type(event).__name__, exc_info=error)

@@ -1,0 +1,49 @@
+import socket
+
+import pytest
+
+from headway.core.errors import ConfigError
+from headway.live.byte_tokens import VOCAB_SIZE
+from headway.live.config import Config, Host, resolve, set_layer
+from headway.live.launch import bind, find_model, plan
+from headway.live.run import CONTROL, FRONT
+
+
+def configured(*assignments: str) -> Config:
+    return resolve([set_layer(a) for a in ("engine.kind=synthetic", *assignments)], Host(2)).config
+
+
+def test_every_replica_has_its_own_id_and_reports_to_front_and_control() -> None:
+    config = configured("model.replicas=3")
+    started = plan(config, find_model(config, lambda line: None))
+    assert [spec.node for spec in started.replicas] == ["rep-0", "rep-1", "rep-2"]
+    assert {spec.listeners for spec in started.replicas} == {(FRONT, CONTROL)}
+
+
+def test_the_synthetic_model_needs_no_file_and_has_a_tokenizer() -> None:
+    served = find_model(configured(), lambda line: None)
+    assert (served.name, served.files, served.tokenizer().vocab_size) == ("synthetic", None, VOCAB_SIZE)
+
+
+def test_clients_may_know_the_model_by_another_name() -> None:
+    config = configured("model.served_name=mine")
+    assert plan(config, find_model(config, lambda line: None)).replicas[0].model == "mine"
+
+
+def test_a_model_that_is_nowhere_names_the_key() -> None:
+    config = resolve([set_layer("model.name=no such folder")], Host(2)).config
+    with pytest.raises(ConfigError, match=r"model\.name: .*no such folder"):
+        find_model(config, lambda line: None)
+
+
+def test_port_0_is_any_free_port() -> None:
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.getsockname()[1] > 0
+
+
+def test_a_port_in_use_names_the_keys() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match=r"server\.host, server\.port: cannot listen"):
+            bind("127.0.0.1", taken.getsockname()[1])
