@@ -13,7 +13,7 @@ from headway.engines.llm.kernels import pointer
 
 _PANEL = 16
 TILE_ROWS = 16
-_PROBE_ROWS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 32, 48)
+_PROBE_ROWS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 32, 48, 64, 100, 256)
 
 
 class Linear(Protocol):
@@ -46,15 +46,17 @@ class NativeLinear:
 
 
 class OneDnnLinear:
-    """oneDNN with weights packed once, inputs and products in bf16, sums in float32."""
+    """oneDNN with weights packed once; inputs and products in `dtype`, sums in float32."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        # Private operators of torch: 1.8 times F.linear at one row on AVX512-BF16 (field/engines.md, 5).
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), None)
-        self._bias = None if bias is None else bias.bfloat16()
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype = torch.bfloat16) -> None:
+        # Private operators of torch: 1.8 times F.linear at one row on a CPU with bf16 units.
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype), None)
+        self._bias = None if bias is None else bias.to(dtype)
+        self._dtype = dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self._weight, self._bias, "none", [], "")
+        packed = torch.ops.mkldnn._linear_pointwise
+        y: torch.Tensor = packed(x.to(self._dtype), self._weight, self._bias, "none", [], "")
         return y.float()
 
 

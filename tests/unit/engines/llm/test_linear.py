@@ -3,7 +3,7 @@ import ctypes
 import pytest
 import torch
 
-from headway.engines.llm.linear import Linear, NativeLinear, TorchLinear, is_row_invariant
+from headway.engines.llm.linear import Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
 
 # The shapes of SmolLM2-135M, one whose outputs do not fill a panel, and one deeper than a block of k.
 SHAPES = [(960, 576), (576, 1536), (3072, 576), (40, 64), (50, 1000)]
@@ -16,6 +16,8 @@ def matrix(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
 def linear_of(kind: str, weight: torch.Tensor, bias: torch.Tensor | None, request: pytest.FixtureRequest) -> Linear:
     if kind == "torch":
         return TorchLinear(weight, bias)
+    if kind == "onednn":
+        return OneDnnLinear(weight, bias, torch.float32)
     library: ctypes.CDLL = request.getfixturevalue("library")
     return NativeLinear(library, 1, weight, bias)
 
@@ -34,7 +36,7 @@ def test_a_row_is_alike_in_any_batch(
         assert torch.equal(linear(x[5 : 5 + rows].contiguous()), whole[5 : 5 + rows])
 
 
-@pytest.mark.parametrize("kind", ["native", "torch"])
+@pytest.mark.parametrize("kind", ["native", "torch", "onednn"])
 @pytest.mark.parametrize("rows", [1, 2, 5, 19])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_is_close_to_float64(kind: str, rows: int, shape: tuple[int, int], request: pytest.FixtureRequest) -> None:

@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.core.errors import ConfigError
+from headway.engines.llm.backend import Backend, BackendChoice, Dtype, Kernels, choose_backend, has_bfloat16_units
+from headway.engines.llm.config import read_config
+from headway.engines.llm.ops import NativeOps, RopeTables, TorchOps
+from headway.engines.llm.rope import rope_tables
+
+
+@pytest.fixture
+def choose(tiny_folder: Path, tmp_path: Path, kernel_cache: Path):
+    def made(kernels: Kernels, dtype: Dtype = "float32", block_size: int = 8, fresh: bool = False) -> Backend:
+        config = read_config(tiny_folder)
+        cosines, sines = rope_tables(config, 8, torch.device("cpu"))
+        cache = tmp_path if fresh else kernel_cache
+        choice = BackendChoice(dtype=dtype, kernels=kernels, threads=1, block_size=block_size, cache=cache)
+        return choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
+
+    return made
+
+
+def test_takes_the_kernels_where_they_can_be_built(choose, library: object) -> None:
+    backend = choose("auto")
+    assert isinstance(backend.ops, NativeOps)
+    assert backend.dtype == "float32"
+
+
+def test_serves_by_torch_without_a_compiler_and_says_why(choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    backend = choose("auto", fresh=True)
+    assert isinstance(backend.ops, TorchOps)
+    assert "/no/such/compiler cannot be run" in backend.description
+
+
+def test_says_what_the_compiler_said(choose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = tmp_path / "cxx"
+    compiler.write_text("#!/bin/sh\necho 'error: no such flag' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert "error: no such flag" in choose("auto", fresh=True).description
+
+
+def test_refuses_what_was_asked_for_by_name_and_cannot_be_had(choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="kernels = native: block_size 12"):
+        choose("native", block_size=12)
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    with pytest.raises(ConfigError, match=r"kernels = native: .* cannot be run"):
+        choose("native", fresh=True)
+
+
+@pytest.mark.skipif(has_bfloat16_units(), reason="this CPU has bf16 units")
+def test_refuses_bf16_products_on_a_cpu_without_units(choose) -> None:
+    with pytest.raises(ConfigError, match="dtype = bfloat16: this CPU has no bf16 units"):
+        choose("torch", dtype="bfloat16")
+    assert choose("torch", dtype="auto").dtype == "float32"
