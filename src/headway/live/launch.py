@@ -10,6 +10,7 @@ import msgspec
 import uvicorn
 
 from headway.adapters.gateway.app import build_app
+from headway.adapters.gateway.protocol import http_protocol
 from headway.adapters.models import ModelError, ModelFiles, cache_folder, pull
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import ConfigError
@@ -127,7 +128,7 @@ class Running:
         server = HttpServer(
             uvicorn.Config(
                 build_app(self.live.serving, tokenizers, gateway_settings(self._config)),
-                http="httptools",
+                http=http_protocol(self._config.limits),
                 lifespan="on",
                 log_level="warning",
                 access_log=False,

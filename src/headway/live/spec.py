@@ -32,7 +32,7 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of one replica; unset: cores / replicas
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: by what the processor is fast at
     kernels: Literal["auto", "native", "torch"] = "auto"  # native: our C++ kernels, compiled on first use
-    block_size: Annotated[int, msgspec.Meta(ge=1)] = 16  # tokens per KV block
+    block_size: Annotated[int, msgspec.Meta(ge=1)] = 32  # tokens per KV block
     kv_memory_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048  # per replica, for KV blocks
     kv_blocks: Annotated[int, msgspec.Meta(ge=2)] | None = None  # unset: as many as kv_memory_mb holds
     host_slots: Annotated[int, msgspec.Meta(ge=0)] = 0  # swap space, in blocks
