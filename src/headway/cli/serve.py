@@ -103,7 +103,8 @@ def _stop(running: "Running", number: signal.Signals, tell: Tell) -> None:
 
 def ready_line(url: str, model: str) -> str:
     """One line with the address, the model, and a command that gets an answer when pasted into a shell."""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64})
+    ask = [{"role": "user", "content": "What is the capital of France?"}]
+    body = json.dumps({"model": model, "messages": ask, "temperature": 0, "max_tokens": 64})
     shown = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     command = f"curl -s {shown}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"
     return f"ready: {url} serves {model}; try: {command}"
