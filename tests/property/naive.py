@@ -152,7 +152,7 @@ class NaiveScheduler:
             return min(self.waiting, key=scan)
         return oldest
 
-    def victim(self) -> One | None:
+    def victim(self, head: One | None = None) -> One | None:
         """Least urgent, of those the 8 latest but the earliest of them, of those the cheapest to redo."""
         cap = self.params.preemptions_max
         open_ = [s for s in self.running if s.preemptions < cap and s.state != "frozen"]
@@ -164,7 +164,9 @@ class NaiveScheduler:
         lowest = min(s.request.urgency for s in open_)
         open_ = [s for s in open_ if s.request.urgency == lowest]
         open_.sort(key=lambda s: (-s.request.arrived_ns, -s.id))
-        window = open_[:8]
+        window = [s for s in open_[:8] if head is None or self.outranks(head, s)]
+        if not window:
+            return None
         if len(window) > 1:
             window = window[:-1]
         return min(window, key=lambda s: self.redo(s)[0])
@@ -422,8 +424,8 @@ class NaiveScheduler:
     def _displace(self, step: int) -> None:
         head = self.head(step)
         while head is not None:
-            victim = self.victim()
-            if victim is None or not self.outranks(head, victim):
+            victim = self.victim(head)
+            if victim is None:
                 return
             need = self._need(head, self._hits(head, step), soon=True)
             room = self.pool.available + self.pool.fenced

@@ -38,8 +38,8 @@ def displace(m: MachineState, draft: Draft) -> None:
     head = m.order.head(draft.step)
     hits: list[int] | None = None
     while head is not None:
-        victim = choose_victim(m, draft.step)
-        if victim is None or not m.order.outranks(head, victim):
+        victim = choose_victim(m, draft.step, head)
+        if victim is None:
             return
         if hits is None:
             hits = find_hits(m, head, draft.step)

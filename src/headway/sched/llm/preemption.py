@@ -23,12 +23,14 @@ def redo_cost(m: MachineState, seq: Seq) -> tuple[int, bool]:
     return again, False
 
 
-def choose_victim(m: MachineState, step: int) -> Seq | None:
+def choose_victim(m: MachineState, step: int, head: Seq | None = None) -> Seq | None:
     """The least urgent, and among the latest of those the one whose work is cheapest to redo.
 
-    The earliest of the window stays, so that somebody always gets ahead.
+    With a `head`, of those that it outranks. The earliest of the window stays, so that somebody always gets ahead.
     """
     window = m.order.victims(step)
+    if head is not None:
+        window = [seq for seq in window if m.order.outranks(head, seq)]
     if len(window) > 1:
         window = window[:-1]
     if not window:
