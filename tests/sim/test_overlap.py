@@ -3,6 +3,7 @@
 import pytest
 from tests.sim.workloads import fleet, request
 
+from headway.core.ids import RequestId
 from headway.core.units import NS_PER_MS
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import WorkerConfig
@@ -59,3 +60,16 @@ def test_planning_longer_than_a_step_is_what_remains_visible() -> None:
     ran.offer([request("req-1", 8, TOKENS, NS_PER_MS, family=1)])
     ran.sim.run()
     assert gaps(ran) == {DEVICE + HOST}
+
+
+def test_planning_just_in_time_lets_a_late_arrival_join_one_step_sooner() -> None:  # SPEC B6
+    def ttft(pace: str) -> int:
+        llm = LlmParams(max_seqs=4, step_tokens=512, async_depth=2)
+        worker = WorkerConfig(credits=2, pace=PolicyChoice(pace))
+        ran = fleet(replicas=1, truth=TRUTH, llm=llm, worker=worker)
+        arrives = NS_PER_MS + HOST + 10 * DEVICE + DEVICE // 5
+        ran.offer([request("req-1", 8, TOKENS, NS_PER_MS, family=1), request("req-2", 8, 1, arrives, family=2)])
+        ran.sim.run()
+        return ran.sim.clients.streams[RequestId("req-2")].ttft_ns or 0
+
+    assert ttft("on_launch") - ttft("just_in_time") == DEVICE

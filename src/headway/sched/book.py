@@ -1,6 +1,6 @@
 """The requests of one front: life cycle, owner and epoch, token cursor, leases, and the evidence at their end."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -12,13 +12,12 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evide
 from headway.core.ids import LeaseId, NodeId, RequestId, TransferId
 from headway.core.ledger import Account, Ledger
 from headway.core.lifecycle import Change, RequestState, advance
-from headway.core.messages import Finished, TakeOver, TokenScores
+from headway.core.messages import Finished, TakeOver, Tokens
 from headway.core.request import FinishReason, LlmRequest, Request
 from headway.core.units import Ns
 
 STORY_LENGTH: Final = 32
 OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
-TokenRow: TypeAlias = tuple[RequestId, int, int, int, TokenScores | None]  # request, epoch, index, token, scores
 
 
 class Tracked:
@@ -113,23 +112,29 @@ class Book:
     def _meter(self, request: Request, what: str, unit: str) -> Account:
         return self.ledger.open(f"tenant/{request.tenant}/{what}", unit, None, "meter")
 
-    def take(self, src: NodeId, row: TokenRow, at_ns: Ns) -> Deliver | None:
-        """Fold in one token. Older epochs are counted and dropped; a gap raises InvariantError."""
-        request, epoch, index, token, scores = row
-        tracked = self.requests.get(request)
-        if tracked is None or tracked.is_over or tracked.owner != src or epoch < tracked.epoch:
-            self.stale_dropped += 1
-            return None
-        if epoch > tracked.epoch or index != len(tracked.emitted):
-            raise InvariantError(
-                f"request {request}: {src} sent token {index} of epoch {epoch}, the stream is at token "
-                f"{len(tracked.emitted)} of epoch {tracked.epoch}; story: {'; '.join(tracked.story)}"
-            )
-        if tracked.state is not RequestState.STREAMING:
-            tracked.change(Change.TOKENS, at_ns, f"{src} token {index}")
-        tracked.emitted.append(token)
-        tracked.last_token_ns = at_ns
-        return Deliver(request, index, (token,), () if scores is None else (scores,))
+    def take(self, src: NodeId, message: Tokens, at_ns: Ns) -> list[tuple[Tracked, Deliver]]:
+        """Fold in the tokens of one step. Older epochs are counted and dropped; a gap raises InvariantError."""
+        taken: list[tuple[Tracked, Deliver]] = []
+        requests, scores = self.requests, message.scores
+        rows = zip(message.requests, message.epochs, message.indices, message.tokens, strict=True)
+        for place, (request, epoch, index, token) in enumerate(rows):
+            tracked = requests.get(request)
+            if tracked is None or tracked.is_over or tracked.owner != src or epoch < tracked.epoch:
+                self.stale_dropped += 1
+                continue
+            emitted = tracked.emitted
+            if index != len(emitted) or epoch != tracked.epoch:
+                raise InvariantError(
+                    f"request {request}: {src} sent token {index} of epoch {epoch}, the stream is at token "
+                    f"{len(emitted)} of epoch {tracked.epoch}; story: {'; '.join(tracked.story)}"
+                )
+            if tracked.state is not RequestState.STREAMING:
+                tracked.change(Change.TOKENS, at_ns, f"{src} token {index}")
+            emitted.append(token)
+            tracked.last_token_ns = at_ns
+            score = scores[place] if scores else None
+            taken.append((tracked, Deliver(request, index, (token,), () if score is None else (score,))))
+        return taken
 
     @staticmethod
     def require_complete(tracked: Tracked, message: Finished) -> None:

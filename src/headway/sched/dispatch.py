@@ -44,12 +44,14 @@ class Dispatcher:
         return verdict
 
     def _load(self, tracked: Tracked, candidates: list[Candidate]) -> Load:
-        queued = self.queue.length(line_of(tracked.request))
+        line = line_of(tracked.request)
+        queued = self.queue.length(line)
         if not candidates:
             return Load(queued, False, 0.0, 0.0)
         best = candidates[0]
         decode_s = self.router.decode_seconds(best, tracked.request)
-        return Load(queued, self.router.has_room(best), decode_s, queued * best.seconds / len(candidates))
+        queue_s = self.router.queue_seconds(candidates, self.queue.tokens(line))
+        return Load(queued, self.router.has_room(best), decode_s, queue_s)
 
     def _decide(self, tracked: Tracked, decision: Decision, candidates: list[Candidate]) -> None:
         shown = tuple(Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX])

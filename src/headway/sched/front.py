@@ -112,13 +112,8 @@ class Front:
 
     def tokens(self, src: NodeId, message: Tokens, at_ns: Ns) -> None:
         """Deliver one step's tokens, and settle the take-overs that waited for them."""
-        scores = message.scores or (None,) * len(message.requests)
-        for row in zip(message.requests, message.epochs, message.indices, message.tokens, scores, strict=True):
-            deliver = self.book.take(src, row, at_ns)
-            if deliver is None:
-                continue
+        for tracked, deliver in self.book.take(src, message, at_ns):
             self._out.append(deliver)
-            tracked = self.book.requests[deliver.request]
             if tracked.take_over is not None:
                 self.ownership.settle(tracked, at_ns)
 

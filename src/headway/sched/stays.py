@@ -40,7 +40,8 @@ class Stay:
     """A request as `epoch` at this replica."""
 
     def __init__(self, request: Request, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
-        self.request, self.epoch, self.front, self.seq = request, epoch, front, seq
+        self.request, self.request_id = request, request.id
+        self.epoch, self.front, self.seq = epoch, front, seq
         self.received_ns = at_ns
         self.outputs: list[int] = []
         self.scheduled_ns: Ns | None = None

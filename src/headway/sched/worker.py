@@ -42,6 +42,22 @@ class OpenStep(msgspec.Struct, frozen=True):
     planned_ns: Ns
 
 
+class Rows:
+    """One front's tokens of one step, as parallel lists."""
+
+    def __init__(self) -> None:
+        self.requests: list[RequestId] = []
+        self.epochs: list[int] = []
+        self.indices: list[int] = []
+        self.tokens: list[int] = []
+        self.scores: list[TokenScores | None] = []
+
+    def message(self, step: int) -> Tokens:
+        """Return them as the message that fronts get."""
+        arrays = tuple(self.requests), tuple(self.epochs), tuple(self.indices), tuple(self.tokens)
+        return Tokens(*arrays, step, tuple(self.scores))
+
+
 class Limits(msgspec.Struct, frozen=True):
     """What the worker knows of its engine and of its own patience."""
 
@@ -184,19 +200,24 @@ class LlmWorker:
 
     def _emit(self, done: StepDone) -> None:
         """Send each front its tokens of this step, in one message."""
-        at_ns, stays = done.at_ns, self.stays
-        scores: Sequence[TokenScores | None] = done.scores or (None,) * len(done.seqs)
-        rows: dict[NodeId, list[tuple[RequestId, int, int, int, TokenScores | None]]] = {}
-        for seq, token, score in zip(done.seqs, done.tokens, scores, strict=True):
+        at_ns, step, stays, is_scored = done.at_ns, done.step, self.stays, bool(done.scores)
+        rows: dict[NodeId, Rows] = {}
+        for place, (seq, token) in enumerate(zip(done.seqs, done.tokens, strict=True)):
             stay = stays.get(seq)
-            if stay is not None:
-                row = (stay.request.id, stay.epoch, len(stay.outputs), token, score)
-                rows.setdefault(stay.front, []).append(row)
-                stay.emit(token, done.step, at_ns)
-        for front, sent in rows.items():
-            requests, epochs, indices, tokens, told = zip(*sent, strict=True)
-            message = Tokens(requests, epochs, indices, tokens, done.step, told if done.scores else ())
-            self.out.append(Send(front, message))
+            if stay is None:  # it ended while this step ran
+                continue
+            row = rows.get(stay.front)
+            if row is None:
+                row = rows[stay.front] = Rows()
+            row.requests.append(stay.request_id)
+            row.epochs.append(stay.epoch)
+            row.indices.append(len(stay.outputs))
+            row.tokens.append(token)
+            if is_scored:
+                row.scores.append(done.scores[place])
+            stay.emit(token, step, at_ns)
+        for front, row in rows.items():
+            self.out.append(Send(front, row.message(step)))
 
     def step_failed(self, event: StepFailed) -> bool:
         """An engine step failed; after too many in a row the requests are given up. False for a step voided before."""

@@ -30,6 +30,8 @@ class GlobalQueue:
         self._lines: dict[Line, list[_Entry]] = {}
         self._waiting: dict[RequestId, Line] = {}
         self._counts: dict[Line, int] = {}
+        self._prompts: dict[RequestId, int] = {}
+        self._tokens: dict[Line, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -45,6 +47,10 @@ class GlobalQueue:
         """Requests waiting in one line."""
         return self._counts.get(line, 0)
 
+    def tokens(self, line: Line) -> int:
+        """Prompt tokens waiting in one line."""
+        return self._tokens.get(line, 0)
+
     def push(self, request: Request) -> None:
         """Add a request. Raises InvariantError when it already waits."""
         if request.id in self._waiting:
@@ -52,6 +58,8 @@ class GlobalQueue:
         line = line_of(request)
         self._waiting[request.id] = line
         self._counts[line] = self._counts.get(line, 0) + 1
+        prompt = self._prompts[request.id] = len(request.prompt) if isinstance(request, LlmRequest) else 0
+        self._tokens[line] = self._tokens.get(line, 0) + prompt
         heapq.heappush(self._lines.setdefault(line, []), _Entry(-request.urgency, request.arrived_ns, request.id))
 
     def head(self, line: Line) -> RequestId | None:
@@ -67,6 +75,7 @@ class GlobalQueue:
         if line is None:
             return False
         self._counts[line] -= 1
+        self._tokens[line] -= self._prompts.pop(request)
         heap = self._lines[line]
         if heap and heap[0].id == request:
             heapq.heappop(heap)

@@ -1,5 +1,7 @@
 """Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headway.core.decisions import Candidate
@@ -97,13 +99,20 @@ class Router:
         if queue_ns is None or report is None or not isinstance(request, LlmRequest):
             return Candidate(replica.id, 0.0, 0.0, reason=f"score {score:g}, no rate learned")
         prefill_s = len(request.prompt) / report.prefill_tokens_per_s
-        age_s = s_from_ns(replica.now_ns - replica.heard_ns)
+        # An idle replica says nothing because nothing changes: its report does not age.
+        age_s = s_from_ns(replica.now_ns - replica.heard_ns) if report.running or report.waiting else 0.0
         return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=f"score {score:g}")
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""
         report = self.replicas[NodeId(candidate.decode or candidate.replica)].report
         return 0.0 if report is None else s_from_ns(report.step_ns) * max(0, expected_output(request) - 1)
+
+    def queue_seconds(self, candidates: Sequence[Candidate], tokens: int) -> float:
+        """Seconds until the candidates together have prefilled `tokens`; 0 while no rate is known."""
+        reports = [self.replicas[NodeId(candidate.replica)].report for candidate in candidates]
+        rate = sum(report.prefill_tokens_per_s for report in reports if report is not None)
+        return tokens / rate if rate > 0 else 0.0
 
     def has_room(self, candidate: Candidate) -> bool:
         """True when the replica's own queue may take one more; an empty queue always may."""

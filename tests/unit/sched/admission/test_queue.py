@@ -47,5 +47,6 @@ def test_a_removed_request_leaves_no_trace() -> None:
     assert queue.remove(llm("req-b").id)
     assert not queue.remove(llm("req-b").id)
     assert len(queue) == queue.length(LINE) == 2
+    assert queue.tokens(LINE) == 20
     assert drained(queue) == ["req-a", "req-c"]
     assert queue.lines() == []

@@ -1,13 +1,8 @@
 import pytest
+from tests.unit.sched.diffusion.pictures import picture
 
 from headway.core.errors import InvariantError, RequestError
-from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.request import DiffusionRequest
 from headway.sched.diffusion.machine import DiffusionMachine, DiffusionParams
-
-
-def picture(name: str, steps: int = 3, size: int = 64) -> DiffusionRequest:
-    return DiffusionRequest(RequestId(name), TenantId("default"), ModelId("m"), steps, size, size, 1, 0)
 
 
 def test_the_oldest_chooses_the_shape_and_others_of_it_join() -> None:  # SPEC F4

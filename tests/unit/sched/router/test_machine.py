@@ -1,0 +1,98 @@
+import pytest
+from tests.unit.sched.router.views import llm, report
+
+from headway.core.errors import ConfigError
+from headway.core.ids import ModelId, NodeId
+from headway.core.units import NS_PER_S
+from headway.sched.policies import routing_policy
+from headway.sched.registry import PolicyChoice
+from headway.sched.router.machine import PdPools, Room, Router
+
+A, B = NodeId("rep-a"), NodeId("rep-b")
+
+
+def router(pools: PdPools | None = None, **reports: dict[str, object]) -> Router:
+    made = Router(routing_policy(PolicyChoice("least_tokens")), pools or PdPools(), Room(engine_queue_ms=100.0))
+    for place, node in enumerate((A, B)):
+        made.join(node, 1, 0)
+        made.hear(report(node, 1, **reports.get("ab"[place], {})), 0)
+    return made
+
+
+def test_forecasts_queue_and_prefill_at_the_learned_rate() -> None:  # SPEC A2, A7
+    made = router(a={"waiting_prefill_tokens": 500, "waiting": 2, "prefill_tokens_per_s": 1000.0}, b={"running": 9})
+    by_name = {c.replica: c for c in made.forecast(llm("req-1", prompt=100), 0)}
+    assert by_name[A].seconds == pytest.approx(0.6)
+    assert (by_name[B].seconds, by_name[B].confidence) == (0.0, 0.0)
+
+
+def test_confidence_falls_with_the_age_of_a_busy_replicas_report() -> None:  # SPEC A5
+    busy = {"running": 1, "prefill_tokens_per_s": 10.0}
+    made = router(a=busy, b={"prefill_tokens_per_s": 10.0})
+    later = {c.replica: c.confidence for c in made.forecast(llm("req-1"), 3 * NS_PER_S)}
+    assert later == {A: 0.25, B: 1.0}
+
+
+def test_only_replicas_of_the_model_and_role_that_are_there_are_candidates() -> None:  # SPEC A6
+    made = router(a={"model": ModelId("other")}, b={"role": "diffusion"})
+    assert made.forecast(llm("req-1"), 0) == []
+    made = router(a={"draining": True})
+    assert [c.replica for c in made.forecast(llm("req-1"), 0)] == [B]
+    assert made.lose(B, 1)
+    assert made.forecast(llm("req-1"), 0) == []
+
+
+def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SPEC C3
+    made = router(PdPools(prefill=(A,), decode=(B,), prompt_tokens_min=50))
+    (split,) = made.forecast(llm("req-1", prompt=50), 0)
+    assert (split.replica, split.decode) == (A, B)
+    (whole,) = made.forecast(llm("req-2", prompt=49), 0)
+    assert (whole.replica, whole.decode) == (B, None)
+    made.lose(A, 1)
+    (left,) = made.forecast(llm("req-3", prompt=50), 0)
+    assert (left.replica, left.decode) == (B, None)
+
+
+def test_half_a_pair_of_pools_is_refused() -> None:  # SPEC A1
+    with pytest.raises(ConfigError, match=r"pools\.prefill and pools\.decode"):
+        PdPools(prefill=(A,))
+
+
+def test_room_is_the_time_its_own_queue_needs() -> None:
+    made = router(a={"waiting": 1, "waiting_prefill_tokens": 90, "prefill_tokens_per_s": 1000.0})
+    (best,) = [c for c in made.forecast(llm("req-1"), 0) if c.replica == A]
+    assert made.has_room(best)
+    made.commit(llm("req-1", prompt=20), A, 0)
+    assert not made.has_room(best)
+
+
+def test_an_empty_queue_always_has_room_and_an_unknown_rate_a_little() -> None:
+    made = router(a={"running": 50})
+    candidate = made.forecast(llm("req-1"), 0)[0]
+    for place in range(2):
+        assert made.has_room(candidate)
+        made.commit(llm(f"req-{place}"), NodeId(candidate.replica), 0)
+    assert not made.has_room(candidate)
+
+
+def test_a_full_replica_is_left_alone_until_it_reports() -> None:
+    made = router()
+    made.refused(A)
+    (candidate,) = [c for c in made.forecast(llm("req-1"), 0) if c.replica == A]
+    assert not made.has_room(candidate)
+    made.hear(report(A, 2), 1)
+    assert made.has_room(candidate)
+
+
+def test_the_wait_in_the_global_queue_is_shared_by_all_candidates() -> None:  # SPEC A7
+    made = router(a={"prefill_tokens_per_s": 300.0}, b={"prefill_tokens_per_s": 100.0})
+    assert made.queue_seconds(made.forecast(llm("req-1"), 0), 800) == 2.0
+
+
+def test_a_move_takes_the_expected_output_along() -> None:  # SPEC C4
+    made = router()
+    request = llm("req-1", output_tokens_predicted=9)
+    made.commit(request, A, 0)
+    made.move(request, A, B)
+    assert (made.replicas[A].output_tokens_expected, made.replicas[B].output_tokens_expected) == (0, 9)
+    made.check()

@@ -1,0 +1,90 @@
+from tests.unit.sched.router.views import report
+
+from headway.core.effects import Effect, Record, Send, WakeAt
+from headway.core.events import MessageArrived, PeerLost, TimerFired
+from headway.core.ids import NodeId, RequestId, TimerId
+from headway.core.messages import Held, Holding, Message, Migrate, MigrationEnded, Report, WhatDoYouHold
+from headway.core.units import NS_PER_S, Ns
+from headway.sched.fleet.migration import MigrationParams
+from headway.sched.nodes import ControlNode
+
+HEAVY, LIGHT = NodeId("rep-a"), NodeId("rep-b")
+HELD = (Held(RequestId("req-1"), 1, 9), Held(RequestId("req-2"), 1, 4))
+
+
+class Tower:
+    """A ControlNode alone."""
+
+    def __init__(self, migration: MigrationParams | None = MigrationParams(gain_tokens_min=100)) -> None:  # noqa: B008  frozen
+        self.node = ControlNode(NodeId("control-0"), migration)
+        self.numbers = 0
+        self.last: list[Effect] = []
+
+    def message(self, src: NodeId, message: Message, at_ns: Ns = 0) -> list[tuple[str, Message]]:
+        self.last = self.node.handle(MessageArrived(at_ns, "t", src, message))
+        self.node.check_invariants()
+        return [(e.dst, e.message) for e in self.last if isinstance(e, Send)]
+
+    def reports(self, heavy: int = 900, light: int = 10, at_ns: Ns = 0) -> list[tuple[str, Message]]:
+        self.numbers += 1
+        sent = self.message(LIGHT, Report(report(LIGHT, self.numbers, running=1, running_kv_tokens=light)), at_ns)
+        return sent + self.message(
+            HEAVY, Report(report(HEAVY, self.numbers, running=4, running_kv_tokens=heavy)), at_ns
+        )
+
+
+def test_asks_the_heavy_replica_then_moves_its_youngest_request() -> None:  # SPEC C4, L-3
+    tower = Tower()
+    assert tower.reports() == [(HEAVY, WhatDoYouHold(1))]
+    ((dst, message),) = tower.message(HEAVY, Holding(1, HELD))
+    assert isinstance(message, Migrate)
+    assert (dst, message.request, message.destination) == (HEAVY, "req-2", LIGHT)
+    (decision,) = [e.entry for e in tower.last if isinstance(e, Record)]
+    assert (decision.kind, decision.request) == ("migrate", "req-2")
+
+
+def test_one_move_at_a_time_and_a_cooldown_after_it() -> None:  # SPEC C4
+    tower = Tower()
+    tower.reports()
+    ((_, message),) = tower.message(HEAVY, Holding(1, HELD))
+    assert isinstance(message, Migrate)
+    assert tower.reports() == []
+    tower.message(HEAVY, MigrationEnded(message.request, message.transfer, True, "t"), NS_PER_S)
+    assert tower.reports(at_ns=NS_PER_S + 1) == []
+    assert tower.reports(at_ns=2 * NS_PER_S) == [(HEAVY, WhatDoYouHold(2))]
+    assert tower.node.control.moved == 1
+
+
+def test_balanced_replicas_are_left_alone_and_off_means_off() -> None:
+    assert Tower().reports(heavy=100, light=90) == []
+    assert Tower(None).reports() == []
+
+
+def test_nothing_to_move_ends_the_attempt() -> None:
+    tower = Tower()
+    tower.reports()
+    assert tower.message(HEAVY, Holding(1, ())) == []
+    assert tower.reports(at_ns=NS_PER_S) == [(HEAVY, WhatDoYouHold(2))]
+
+
+def test_a_lost_or_silent_source_ends_the_attempt() -> None:
+    for event in (PeerLost(0, "t", HEAVY, 1), TimerFired(0, "t", TimerId("move:1"))):
+        tower = Tower()
+        tower.reports()
+        assert any(isinstance(effect, WakeAt) for effect in tower.last)
+        tower.node.handle(event)
+        assert tower.reports(at_ns=NS_PER_S) == [(HEAVY, WhatDoYouHold(2))]
+
+
+def test_the_loss_of_an_older_life_changes_nothing() -> None:
+    tower = Tower()
+    tower.message(HEAVY, Report(report(HEAVY, 1, incarnation=2, running=4, running_kv_tokens=900)))
+    tower.node.handle(PeerLost(0, "t", HEAVY, 1))
+    assert HEAVY in tower.node.control.reports
+
+
+def test_an_older_report_is_dropped() -> None:
+    tower = Tower(None)
+    tower.message(HEAVY, Report(report(HEAVY, 5, running=4)))
+    tower.message(HEAVY, Report(report(HEAVY, 4, running=9)))
+    assert tower.node.control.reports[HEAVY].running == 4
