@@ -71,6 +71,11 @@ def fetch(url: str, body: dict[str, object] | None = None) -> tuple[int, bytes]:
         return 0, b""
 
 
+def own_environment() -> dict[str, str]:
+    """Return the environment without what would point Python at another tree."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def wait_ready(base: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Return when `/ready` says 200; raise Failure when the process ends or the time is up."""
     started = time.monotonic()
@@ -104,7 +109,9 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
     line = [*command, "--port", str(port)]
     say(" ".join(line))
     with log.open("wb") as sink:
-        process = subprocess.Popen(line, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            line, cwd=folder, env=own_environment(), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
+        )
     try:
         base = f"http://127.0.0.1:{port}"
         wait_ready(base, process, log)

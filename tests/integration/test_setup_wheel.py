@@ -1,16 +1,17 @@
 """A wheel of the tree, in an empty folder and an environment that holds only what it declares (no torch)."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from tools.acceptance import fetch, own_environment, serving
 from tools.scratch_env import build_wheel, make_env
 
 from headway.cli import available_commands
 
 TORCH_FREE = {
+    "simulate": ["simulate", "--requests", "20"],
     "policies": ["policies"],
     "config": ["config", "show"],
     "models": ["models"],
@@ -25,8 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment["HOME"] = str(folder)
+    environment = own_environment() | {"HOME": str(folder)}
     command = [str(installed / "headway"), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -50,11 +50,19 @@ def test_doctor_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
     assert states["python"] == "ok"
 
 
-@pytest.mark.parametrize("name", [name for name in available_commands() if name in TORCH_FREE])
+@pytest.mark.parametrize("name", TORCH_FREE)
 def test_command_runs_without_torch(name: str, installed: Path, tmp_path: Path) -> None:
     answer = run(installed, tmp_path, *TORCH_FREE[name])
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout
+
+
+def test_bench_measures_a_synthetic_server_without_torch(installed: Path, tmp_path: Path) -> None:
+    with serving([str(installed / "headway"), "serve", "--engine", "synthetic"], tmp_path) as url:
+        model = json.loads(fetch(f"{url}/v1/models")[1])["data"][0]["id"]
+        answer = run(installed, tmp_path, "bench", url, "--model", model, "--requests", "4", "--max-tokens", "8")
+    assert answer.returncode == 0, answer.stderr
+    assert "TTFT" in answer.stdout.upper()
 
 
 @pytest.mark.parametrize("name", list(available_commands()))
