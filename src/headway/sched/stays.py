@@ -8,7 +8,8 @@ import msgspec
 
 from headway.core.decisions import Decision
 from headway.core.evidence import WorkerMarks
-from headway.core.ids import NodeId
+from headway.core.ids import NodeId, RequestId
+from headway.core.messages import Tokens, TokenScores
 from headway.core.plans import StepPlan, StepTiming
 from headway.core.request import Request
 from headway.core.units import Ns
@@ -149,6 +150,22 @@ class Stay:
             device_ns=earlier.device_ns + self.device_ns,
             decisions=earlier.decisions + tuple(self.decisions),
         )
+
+
+class Rows:
+    """One front's tokens of one step, as parallel lists."""
+
+    def __init__(self) -> None:
+        self.requests: list[RequestId] = []
+        self.epochs: list[int] = []
+        self.indices: list[int] = []
+        self.tokens: list[int] = []
+        self.scores: list[TokenScores | None] = []
+
+    def message(self, step: int) -> Tokens:
+        """Return them as the message that fronts get."""
+        arrays = tuple(self.requests), tuple(self.epochs), tuple(self.indices), tuple(self.tokens)
+        return Tokens(*arrays, step, tuple(self.scores))
 
 
 def fold_rows(stays: dict[int, Stay], plan: StepPlan, planned_ns: Ns, sums: Sums) -> None:

@@ -18,8 +18,6 @@ from headway.core.messages import (
     Holding,
     Refused,
     Submit,
-    Tokens,
-    TokenScores,
     WhatDoYouHold,
 )
 from headway.core.plans import StepPlan
@@ -29,7 +27,7 @@ from headway.sched.executor.buckets import Buckets, shaped
 from headway.sched.executor.protocol import InFlight, PacePolicy
 from headway.sched.llm_port import LlmScheduler
 from headway.sched.reporter import Numbers, Rates, Reporter
-from headway.sched.stays import Stay, Sums, fold_chunks, fold_rows
+from headway.sched.stays import Rows, Stay, Sums, fold_chunks, fold_rows
 from headway.sched.voided import Voided
 
 PLAN_TIMER: Final = TimerId("plan")
@@ -40,22 +38,6 @@ class OpenStep(msgspec.Struct, frozen=True):
 
     plan: StepPlan
     planned_ns: Ns
-
-
-class Rows:
-    """One front's tokens of one step, as parallel lists."""
-
-    def __init__(self) -> None:
-        self.requests: list[RequestId] = []
-        self.epochs: list[int] = []
-        self.indices: list[int] = []
-        self.tokens: list[int] = []
-        self.scores: list[TokenScores | None] = []
-
-    def message(self, step: int) -> Tokens:
-        """Return them as the message that fronts get."""
-        arrays = tuple(self.requests), tuple(self.epochs), tuple(self.indices), tuple(self.tokens)
-        return Tokens(*arrays, step, tuple(self.scores))
 
 
 class Limits(msgspec.Struct, frozen=True):
