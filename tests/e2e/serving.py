@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import headway
 
@@ -72,21 +74,48 @@ class Server:
             with error:
                 return error.code, error.read()
 
+    def accounts(self) -> list[dict[str, Any]]:  # JSON
+        """The ledger."""
+        accounts: list[dict[str, Any]] = json.loads(self.call("/v1/ledger")[1])["accounts"]  # JSON
+        return accounts
+
     def held(self) -> dict[str, int]:
         """Level accounts that are no caches and not empty."""
-        accounts = json.loads(self.call("/v1/ledger")[1])["accounts"]
         return {
             account["name"]: account["reserved"] + account["used"]
-            for account in accounts
+            for account in self.accounts()
             if account["kind"] == "level" and not account["cache"] and account["reserved"] + account["used"]
         }
 
 
+def children(server: Server) -> list[int]:
+    """The replica processes, oldest first."""
+    folder = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    return [int(pid) for pid in folder.read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    """False also for a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(claim: Callable[[], bool], what: Callable[[], str] | str, timeout_s: float = 30.0) -> None:
+    """Wait for a claim to come true. Raises AssertionError with `what` when it does not."""
+    deadline = time.monotonic() + timeout_s
+    while not claim():
+        said = what if isinstance(what, str) else what()
+        assert time.monotonic() < deadline, f"never: {said}"
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
-def serve(*arguments: str, **more: str) -> Iterator[Server]:
+def serve(*arguments: str, wait: bool = True, **more: str) -> Iterator[Server]:
     """Start, wait for the ready line (or the end), and leave nothing behind."""
     process = subprocess.Popen(
-        [*HEADWAY, "serve", "--port", "0", *arguments],
+        [*HEADWAY, "serve", *(() if "--port" in arguments else ("--port", "0")), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -94,7 +123,7 @@ def serve(*arguments: str, **more: str) -> Iterator[Server]:
     )
     server = Server(process)
     try:
-        assert server.ready.wait(READY_S), f"not ready: {server.errors}"
+        assert not wait or server.ready.wait(READY_S), f"not ready: {server.errors}"
         yield server
     finally:
         if process.poll() is None:

@@ -10,8 +10,7 @@ import threading
 import urllib.parse
 
 import pytest
-from tests.e2e.serving import Server, serve
-from tests.e2e.test_serve import children, until
+from tests.e2e.serving import Server, children, serve, until
 
 GOOD: dict[str, dict[str, object]] = {
     "/v1/chat/completions": {"model": "synthetic", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4},

@@ -77,7 +77,11 @@ async def _run(config: "Config", tell: Tell) -> int:
     from headway.core.errors import EngineError
     from headway.live.launch import Running, bind, find_model
 
-    listener = bind(config.server.host, config.server.port)
+    try:
+        listener = bind(config.server.host, config.server.port)
+    except EngineError as error:
+        tell("serve", str(error))
+        return EXIT_FAILED
     loop = asyncio.get_running_loop()
     served = await loop.run_in_executor(None, find_model, config, lambda line: tell("model", line))
     running = Running(config, served, tell)

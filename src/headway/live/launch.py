@@ -13,7 +13,7 @@ from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.protocol import http_protocol
 from headway.adapters.models import ModelError, ModelFiles, cache_folder, pull
 from headway.adapters.tokenizer import Tokenizer
-from headway.core.errors import ConfigError
+from headway.core.errors import ConfigError, EngineError
 from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock
@@ -22,6 +22,7 @@ from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
 
 SYNTHETIC_MODEL: Final = "synthetic"
+BACKLOG: Final = 2048
 Progress = Callable[[str], None]
 
 
@@ -73,7 +74,7 @@ def plan(config: Config, served: Served) -> Plan:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Listen before anything is loaded, so that a port in use is told at once. Raises ConfigError."""
+    """Take the address before anything is loaded, so that one in use is told at once. Raises EngineError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,9 +82,22 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        reason = error.strerror or error
-        raise ConfigError(f"server.host, server.port: cannot listen on {host} port {port}: {reason}") from error
+        raise _cannot_listen(host, port, error) from error
     return listener
+
+
+def _listen(listener: socket.socket) -> None:
+    """Two servers that start at the same time can both bind, and only one can listen. Raises EngineError."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise _cannot_listen(host, port, error) from error
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> EngineError:
+    reason = error.strerror or error
+    return EngineError(f"server.host, server.port: cannot listen on {host} port {port}: {reason}", status=503)
 
 
 class HttpServer(uvicorn.Server):
@@ -129,12 +143,14 @@ class Running:
             uvicorn.Config(
                 build_app(self.live.serving, tokenizers, gateway_settings(self._config)),
                 http=http_protocol(self._config.limits),
+                ws="none",
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
-                timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
+                timeout_graceful_shutdown=settings.shutdown_s,  # type: ignore[arg-type]  # any number works
             )
         )
+        _listen(listener)
         http = asyncio.create_task(server.serve(sockets=[listener]))
         fleet = asyncio.create_task(self.live.run())
         stopping = asyncio.create_task(self._stop.wait())

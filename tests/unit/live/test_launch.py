@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from headway.core.errors import ConfigError
+from headway.core.errors import ConfigError, EngineError
 from headway.live.byte_tokens import VOCAB_SIZE
 from headway.live.config import Config, Host, resolve, set_layer
 from headway.live.launch import bind, find_model, plan
@@ -45,5 +45,5 @@ def test_a_port_in_use_names_the_keys() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ConfigError, match=r"server\.host, server\.port: cannot listen"):
+        with pytest.raises(EngineError, match=r"server\.host, server\.port: cannot listen"):
             bind("127.0.0.1", taken.getsockname()[1])

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headway.adapters.gateway.caller import Caller, Remembered, request_id, slo_of, trace_context
+from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id, slo_of, trace_context
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.openapi import openapi_json
@@ -117,8 +117,10 @@ class Gateway:
                 await exchange.fail(internal_error())
 
     async def _dispatch(self, exchange: Exchange) -> None:
-        public_id, _ = request_id(exchange.headers)
-        exchange.own_headers = [(b"x-request-id", public_id.encode())]
+        exchange.own_headers = [(b"x-request-id", minted_id().encode())]  # also for an id that is refused
+        public_id, minted = request_id(exchange.headers)
+        if not minted:
+            exchange.own_headers = [(b"x-request-id", public_id.encode())]
         methods, argument = self._route(exchange.path)
         method = "GET" if exchange.method == "HEAD" else exchange.method
         if method not in methods:

@@ -45,11 +45,16 @@ class Caller(msgspec.Struct, frozen=True):
     body_ns: Ns
 
 
+def minted_id() -> str:
+    """Return an id for a request whose client named none."""
+    return secrets.token_hex(16)
+
+
 def request_id(headers: Mapping[str, str]) -> tuple[str, bool]:
     """Return the client's `x-request-id`, or a new id and True. Raises RequestError for one that cannot be echoed."""
     given = headers.get("x-request-id")
     if given is None:
-        return secrets.token_hex(16), True
+        return minted_id(), True
     return checked_id(given, "x-request-id"), False
 
 
