@@ -58,6 +58,8 @@ def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> No
         raise ConfigError(
             "swap = true needs a belief (step cost) to weigh it against recompute; configure belief or turn swap off"
         )
+    if params.swap and belief is not None and not belief.params.kv_bytes_per_block:
+        raise ConfigError("swap = true needs cost.kv_bytes_per_block > 0: with 0 every copy would look free")
     if params.pool == "counting" and params.prefix_cache:
         raise ConfigError("pool = 'counting' has no block identities, prefix_cache = true needs them; turn one off")
     if params.pool == "counting" and params.swap:

@@ -10,7 +10,8 @@ from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
 
-BELIEF = StepCost(StepCostParams())
+BELIEF = StepCost(StepCostParams(kv_bytes_per_block=4096))
+FREE_COPIES = StepCost(StepCostParams())
 
 
 # SPEC B6
@@ -20,6 +21,7 @@ BELIEF = StepCost(StepCostParams())
         ({"step_tokens": 8, "max_seqs": 9}, BELIEF, 0, ("step_tokens = 8", "max_seqs = 9")),
         ({"swap": True}, BELIEF, 0, ("swap = true", "host_slots")),
         ({"swap": True}, None, 4, ("swap = true", "belief")),
+        ({"swap": True}, FREE_COPIES, 4, ("swap = true", "cost.kv_bytes_per_block")),
         ({"order": PolicyChoice("lpm"), "prefix_cache": False}, BELIEF, 0, ("order.type = 'lpm'", "prefix_cache")),
         ({"chunk": PolicyChoice("tpot_budget")}, None, 0, ("chunk.type = 'tpot_budget'", "belief")),
         ({"chunk": PolicyChoice("dynamic")}, None, 0, ("chunk.type = 'dynamic'", "belief")),
