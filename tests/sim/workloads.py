@@ -2,6 +2,7 @@
 
 import msgspec
 
+from headway.core.blockhash import block_hashes, cache_root
 from headway.core.draw import draw_below
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import LlmRequest, SamplingParams
@@ -14,14 +15,23 @@ from headway.sim.fleet import Fleet, FleetParams
 
 VOCAB = 500
 ENGINE = SyntheticParams(kv_blocks=200, vocab_size=VOCAB, check=True)
+ROOT = cache_root(model="synthetic")
 CHECKED = SimParams(check=True, log=True)
 
 
 def request(name: str, prompt: int, output: int, at_ns: Ns, family: int = 0) -> LlmRequest:
     """Requests of one family share their prompt's beginning."""
     tokens = tuple(draw_below(family, "prompt", 0, place, VOCAB) for place in range(prompt))
-    sampling = SamplingParams(max_tokens=output, temperature=0)
-    return LlmRequest(RequestId(name), TenantId("default"), ModelId("synthetic"), tokens, sampling, at_ns)
+    return LlmRequest(
+        RequestId(name),
+        TenantId("default"),
+        ModelId("synthetic"),
+        tokens,
+        SamplingParams(max_tokens=output, temperature=0),
+        at_ns,
+        block_hashes=block_hashes(ROOT, tokens, ENGINE.block_size),
+        cache_root=ROOT,
+    )
 
 
 def mix(count: int, seed: int = 0, gap_ns: Ns = 2 * NS_PER_MS, longest: int = 60) -> list[LlmRequest]:

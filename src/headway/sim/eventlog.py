@@ -1,7 +1,7 @@
 """The event log of a simulation: one JSON line per turn of a node, byte-identical for the same seed (SPEC J6)."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -42,10 +42,13 @@ class EventLog:
             digest.update(b"\n")
         return digest.hexdigest()
 
+    def turns(self) -> Iterator[Turn]:
+        """Yield every turn."""
+        return (_decoder.decode(line) for line in self.lines)
+
     def of(self, node: NodeId, incarnation: int = 1) -> list[Turn]:
         """Return the turns of one life of a node."""
-        turns = (_decoder.decode(line) for line in self.lines)
-        return [turn for turn in turns if turn.node == node and turn.incarnation == incarnation]
+        return [turn for turn in self.turns() if turn.node == node and turn.incarnation == incarnation]
 
 
 def replay(node: Node, turns: Iterable[Turn]) -> Turn | None:
