@@ -76,7 +76,10 @@ class Fleet:
         """Build a replica's node as the simulation does, for a replay."""
         params = self.params
         limits = SyntheticEngine(params.engine).limits
-        machine = LlmMachine(params.llm, limits, StepCost(params.belief), replica)
+        belief = params.belief
+        if not belief.kv_bytes_per_block:  # a size of the engine, known after load; not something to believe
+            belief = msgspec.structs.replace(belief, kv_bytes_per_block=limits.kv_bytes_per_block)
+        machine = LlmMachine(params.llm, limits, StepCost(belief), replica)
         member = Membership(replica, incarnation, (FRONT, CONTROL), CONTROL)
         return WorkerNode(member, machine, limits, params.worker, params.group)
 
