@@ -12,7 +12,7 @@ from headway.core.errors import ConfigError
 from headway.engines.llm.config import ModelConfig
 from headway.engines.llm.draw import Draw, NativeDraw, torch_draw
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
-from headway.engines.llm.linear import Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
+from headway.engines.llm.linear import DeviceLinear, Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
 from headway.engines.llm.ops import NativeOps, Ops, RopeTables, TorchOps, native_refusal
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -27,6 +27,7 @@ class Backend(msgspec.Struct, frozen=True):
     ops: Ops
     draw: Draw
     dtype: Literal["float32", "bfloat16"]
+    device: torch.device
     description: str
 
 
@@ -36,10 +37,13 @@ class BackendChoice(msgspec.Struct, frozen=True):
     threads: int
     block_size: int
     cache: Path
+    device: torch.device = torch.device("cpu")
 
 
 def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
     """Raises ConfigError where what was asked for by name cannot be had."""
+    if choice.device.type != "cpu":
+        return device_backend(config, rope, choice)
     library, refusal = _library(config, choice)
     if choice.kernels == "native" and library is None:
         raise ConfigError(f"kernels = native: {refusal}; use kernels = auto or torch")
@@ -54,7 +58,23 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
         layers = f"torch ({refusal})"
     dtype, reason, make = _linears(library, config, choice)
     description = f"products in {dtype} by {reason}; layer operations by {layers}; {choice.threads} threads"
-    return Backend(make_linear=make, ops=ops, draw=draw, dtype=dtype, description=description)
+    return Backend(make_linear=make, ops=ops, draw=draw, dtype=dtype, device=choice.device, description=description)
+
+
+def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
+    """Plain torch on `choice.device`: the same decoder and the same plans, no graphs.  # untested on a device"""
+    if choice.kernels == "native":
+        raise ConfigError(f"kernels = native compute on the CPU, device = {choice.device}; use kernels = auto")
+    dtype: Literal["float32", "bfloat16"] = "float32" if choice.dtype == "float32" else "bfloat16"
+    kept = torch.float32 if dtype == "float32" else torch.bfloat16
+    return Backend(
+        make_linear=lambda weight, bias: DeviceLinear(weight, bias, choice.device, kept),
+        ops=TorchOps(config, rope, choice.block_size),
+        draw=torch_draw,
+        dtype=dtype,
+        device=choice.device,
+        description=f"products in {dtype} on {choice.device} by torch; rows may depend on the batch",
+    )
 
 
 def has_bfloat16_units() -> bool:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -39,15 +40,16 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int = 1
     dtype: Dtype = "auto"
     kernels: Kernels = "auto"
+    device: Literal["cpu", "cuda"] = "cpu"
 
 
 class TorchLlmEngine:
-    """An `LlmEngine` (core.ports) on this machine's CPU. A step has ended when `run` or `launch` returns."""
+    """An `LlmEngine` (core.ports) on this machine. A step has ended when `run` or `launch` returns."""
 
     def __init__(self, settings: EngineSettings, clock: Callable[[], Ns] = time.perf_counter_ns) -> None:
         config = read_config(settings.folder)
         length = _length(settings, config)
-        device = torch.device("cpu")
+        device = _device(settings)
         self._clock, self._threads = clock, settings.threads
         torch.set_num_threads(settings.threads)
         cosines, sines = rope_tables(config, length + 1, device)
@@ -57,6 +59,7 @@ class TorchLlmEngine:
             threads=settings.threads,
             block_size=settings.block_size,
             cache=settings.cache,
+            device=device,
         )
         backend = choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
         self._draw = backend.draw
@@ -81,7 +84,7 @@ class TorchLlmEngine:
             layers=config.layers,
             eos_token_ids=config.eos_token_ids,
             dtype=backend.dtype,
-            device="cpu",
+            device=settings.device,
         )
 
     def launch(self, plan: StepPlan) -> Callable[[], StepDone]:
@@ -103,7 +106,7 @@ class TorchLlmEngine:
             inputs = self._batch.inputs(plan)
             started = self._clock()
             logits = self._decoder.forward(inputs.tokens, inputs.rows, self._kv, inputs.sampled)
-            sampled = sample(logits, inputs.slots, self._sequences, self._sampling, self._draw)
+            sampled = sample(logits.cpu(), inputs.slots, self._sequences, self._sampling, self._draw)
         except (RuntimeError, MemoryError) as error:
             raise EngineError(f"step {plan.step} failed on {self.limits.model}: {error}") from error
         computed = self._clock()
@@ -167,8 +170,14 @@ def _length(settings: EngineSettings, config: ModelConfig) -> int:
     return settings.max_model_len
 
 
+def _device(settings: EngineSettings) -> torch.device:
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = cuda: torch sees no CUDA device; use device = cpu, or install a torch with CUDA")
+    return torch.device(settings.device)
+
+
 def _refuse_unsupported(plan: StepPlan) -> None:
     if plan.waits:
         raise EngineError(f"step {plan.step} waits for layers of a transfer; this engine receives whole blocks only")
     if plan.graph != "none":
-        raise EngineError(f"step {plan.step} asks for graph mode {plan.graph}; a CPU has graph = none only")
+        raise EngineError(f"step {plan.step} asks for graph mode {plan.graph}; this engine has graph = none only")

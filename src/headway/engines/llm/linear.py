@@ -1,6 +1,7 @@
 """Matrix products with fixed weights whose rows do not depend on each other (SPEC B7).
 
-Three ways, one interface: our own kernel; oneDNN in bf16 where the CPU has units for it; torch in tiles of fixed size.
+On a CPU three ways, one interface: our own kernel; oneDNN in bf16 where the CPU has units for it; torch in tiles of
+fixed size. On an accelerator plain torch, which promises no invariance.
 """
 
 import ctypes
@@ -74,6 +75,20 @@ class TorchLinear:
         cuts = torch.split(padded, TILE_ROWS)
         parts = [functional.linear(tile, self._weight, self._bias) for tile in cuts]
         return torch.cat(parts)[:rows]
+
+
+class DeviceLinear:
+    """F.linear on an accelerator in `dtype`; rows may depend on the batch there.  # untested on a device"""
+
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._weight = weight.to(device, dtype)
+        self._bias = None if bias is None else bias.to(device, dtype)
+        self._dtype = dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x.to(self._dtype), self._weight, self._bias).float()
 
 
 def is_row_invariant(linear: Linear, width: int) -> bool:

@@ -27,12 +27,13 @@ class Decoder:
     def __init__(self, config: ModelConfig, checkpoint: Checkpoint, backend: Backend) -> None:
         self._ops = backend.ops
         self._layers = [_layer(config, checkpoint, backend, index) for index in range(config.layers)]
-        self._norm = checkpoint.tensor("model.norm.weight", config.hidden).float()
+        self._norm = checkpoint.tensor("model.norm.weight", config.hidden).to(backend.device, torch.float32)
         self._embedding = checkpoint.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         head = self._embedding
         if not config.tied_head:
             head = checkpoint.tensor(head_name(config), config.vocab, config.hidden)
         self._head = backend.make_linear(head, None)
+        self._embedding = self._embedding.to(backend.device)
 
     def forward(self, tokens: torch.Tensor, rows: Rows, kv: KvPool, sampled: torch.Tensor) -> torch.Tensor:
         """Store the KV of every row; return the logits, float32 [len(sampled), vocab], of the rows `sampled` names."""
@@ -60,18 +61,23 @@ def _layer(config: ModelConfig, checkpoint: Checkpoint, backend: Backend, index:
         bias = fused(checkpoint, [name + ".bias" for name in names], rows, None) if biased else None
         return backend.make_linear(weight, bias)
 
+    def norm(name: str, width: int) -> torch.Tensor:
+        return checkpoint.tensor(name, width).to(backend.device, torch.float32)
+
     norms = None
     if config.qk_norm:
-        query, key = (checkpoint.tensor(attention + f"{name}_norm.weight", config.head_dim) for name in "qk")
-        norms = HeadNorms(query=query.float(), key=key.float())
+        norms = HeadNorms(
+            query=norm(attention + "q_norm.weight", config.head_dim),
+            key=norm(attention + "k_norm.weight", config.head_dim),
+        )
     qkv = [attention + f"{name}_proj" for name in "qkv"]
     gate_up = [mlp + "gate_proj", mlp + "up_proj"]
     return Layer(
-        input_norm=checkpoint.tensor(prefix + "input_layernorm.weight", config.hidden).float(),
+        input_norm=norm(prefix + "input_layernorm.weight", config.hidden),
         qkv=linear(qkv, [heads, kv, kv], config.hidden, config.qkv_bias),
         head_norms=norms,
         out=linear([attention + "o_proj"], [config.hidden], heads, config.output_bias),
-        mlp_norm=checkpoint.tensor(prefix + "post_attention_layernorm.weight", config.hidden).float(),
+        mlp_norm=norm(prefix + "post_attention_layernorm.weight", config.hidden),
         gate_up=linear(gate_up, [config.feed_forward] * 2, config.hidden, config.mlp_bias),
         down=linear([mlp + "down_proj"], [config.hidden], config.feed_forward, config.mlp_bias),
     )

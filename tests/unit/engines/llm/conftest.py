@@ -4,6 +4,7 @@ import ctypes
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def make_engine(request: pytest.FixtureRequest, tiny_folder: Path, kernel_cache:
     if request.param == "native":
         request.getfixturevalue("library")
 
-    def make(**changes: int) -> TorchLlmEngine:
+    def make(**changes: Any) -> TorchLlmEngine:
         return TorchLlmEngine(
             EngineSettings(
                 folder=tiny_folder,

@@ -4,10 +4,21 @@ import pytest
 import torch
 
 from headway.core.errors import ConfigError
-from headway.engines.llm.backend import Backend, BackendChoice, Dtype, Kernels, choose_backend, has_bfloat16_units
+from headway.engines.llm.backend import (
+    Backend,
+    BackendChoice,
+    Dtype,
+    Kernels,
+    choose_backend,
+    device_backend,
+    has_bfloat16_units,
+)
 from headway.engines.llm.config import read_config
-from headway.engines.llm.ops import NativeOps, RopeTables, TorchOps
+from headway.engines.llm.kv import KvPool
+from headway.engines.llm.model import Decoder
+from headway.engines.llm.ops import NativeOps, RopeTables, Rows, TorchOps
 from headway.engines.llm.rope import rope_tables
+from headway.engines.llm.weights import Checkpoint
 
 
 @pytest.fixture
@@ -18,6 +29,17 @@ def choose(tiny_folder: Path, tmp_path: Path, kernel_cache: Path):
         cache = tmp_path if fresh else kernel_cache
         choice = BackendChoice(dtype=dtype, kernels=kernels, threads=1, block_size=block_size, cache=cache)
         return choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
+
+    return made
+
+
+@pytest.fixture
+def choose_on_device(tiny_folder: Path, tmp_path: Path):
+    def made(kernels: Kernels) -> Backend:
+        config = read_config(tiny_folder)
+        cosines, sines = rope_tables(config, 8, torch.device("cpu"))
+        choice = BackendChoice(dtype="float32", kernels=kernels, threads=1, block_size=8, cache=tmp_path)
+        return device_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
 
     return made
 
@@ -56,3 +78,28 @@ def test_refuses_bf16_products_on_a_cpu_without_units(choose) -> None:
     with pytest.raises(ConfigError, match="dtype = bfloat16: this CPU has no bf16 units"):
         choose("torch", dtype="bfloat16")
     assert choose("torch", dtype="auto").dtype == "float32"
+
+
+def test_the_device_path_refuses_kernels_of_the_cpu(choose_on_device) -> None:
+    with pytest.raises(ConfigError, match="kernels = native compute on the CPU, device = cpu"):
+        choose_on_device("native")
+
+
+def test_the_device_path_computes_what_the_cpu_path_computes(choose, choose_on_device, tiny_folder: Path) -> None:
+    """With the CPU in the device's place: the code is the same but for where tensors lie."""
+    config, checkpoint = read_config(tiny_folder), Checkpoint(tiny_folder)
+    positions = torch.arange(8, dtype=torch.int32)
+    rows = Rows(
+        positions=positions,
+        slots=positions.long(),
+        contexts=positions + 1,
+        owners=torch.zeros(8, dtype=torch.int32),
+        tables=torch.zeros(1, 1, dtype=torch.int32),
+        tile_starts=torch.tensor([0, 8], dtype=torch.int32),
+    )
+    logits = []
+    for backend in (choose("torch"), choose_on_device("auto")):
+        kv = KvPool(config, 1, 8, 0, backend.device)
+        logits.append(Decoder(config, checkpoint, backend).forward(positions + 5, rows, kv, positions.long()))
+    # float32 sums of 64 to 96 terms in another order, logits below 20.
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=0)

@@ -2,6 +2,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+import torch
 from tests.unit.engines.llm.planner import Planner
 
 from headway.core.errors import ConfigError, EngineError, InvariantError
@@ -254,3 +255,9 @@ def test_counts_the_gap_between_steps_only_while_work_was_runnable(
 def test_refuses_a_length_beyond_the_model(make_engine: MakeEngine) -> None:
     with pytest.raises(ConfigError, match="max_model_len 512 exceeds"):
         make_engine(max_model_len=512)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_refuses_a_device_that_is_not_there(make_engine: MakeEngine) -> None:
+    with pytest.raises(ConfigError, match="device = cuda: torch sees no CUDA device"):
+        make_engine(device="cuda")
