@@ -111,7 +111,9 @@ def llm_replica(
     llm = LlmSpec(
         folder=None,
         cache="",
-        engine=EngineSettings(kind="synthetic", block_size=16, kv_blocks=256, synthetic=SyntheticSettings(step_us, 1.0)),
+        engine=EngineSettings(
+            kind="synthetic", block_size=16, kv_blocks=256, synthetic=SyntheticSettings(step_us, 1.0)
+        ),
         scheduler=LlmParams(async_depth=depth, max_seqs=16, step_tokens=512),
         cost=StepCostParams(),
         executor=ExecutorSettings(),
