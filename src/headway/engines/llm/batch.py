@@ -54,11 +54,16 @@ class PersistentBatch:
         return len(self._decoding)
 
     def apply(self, plan: StepPlan, admit: Callable[[int, NewSequence], None]) -> None:
-        """Take in what changed, in the order that StepPlan states; `admit(slot, new)` learns of new sequences."""
+        """Take in what changed, in the order that StepPlan states; `admit(slot, new)` learns of new sequences.
+
+        After a failed step nobody knows how much of it was applied, so every sequence is told to leave and comes again;
+        one that is not known here leaves without effect.
+        """
         sequences = self._sequences
         for seq in plan.leave:
             self._drop_row(seq)
-            sequences.remove(seq)
+            if seq in sequences:
+                sequences.remove(seq)
         for seq in plan.preempt:
             self._drop_row(seq)
             sequences.blocks[sequences.slot(seq)] = 0

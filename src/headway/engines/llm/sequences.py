@@ -32,6 +32,9 @@ class SequenceTable:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._slots
+
     def slot(self, seq: int) -> int:
         if seq not in self._slots:
             raise InvariantError(f"the plan names sequence {seq}, which the engine does not know")

@@ -134,6 +134,31 @@ def test_kv_that_moves_to_another_engine_continues_there(make_engine: MakeEngine
     assert target.tokens[7][len(prompt) :] == alone
 
 
+# SPEC B7
+def test_after_a_failed_step_every_sequence_leaves_and_comes_again(make_engine: MakeEngine) -> None:
+    planner = Planner(make_engine())
+    first, second = prompts(2, seed=15)
+    alone = planner.alone(first, 4)
+    planner.new(1, first)
+    planner.chunk(1, len(first))
+    planner.run()
+    planner.join(1)
+    planner.new(2, second)
+    planner.chunk(2, 2)
+    with pytest.raises(InvariantError, match="the engine counts"):
+        planner.run(decodes=5)
+    kept = planner.tokens[1][len(first) :]
+    planner.decoding.clear()
+    planner.tables.clear()
+    planner.new(1, first, outputs=tuple(kept))
+    planner.chunk(1, len(first) + len(kept))
+    planner.run(leave=(1, 2, 77))
+    planner.join(1)
+    planner.run()
+    planner.run()
+    assert planner.tokens[1][len(first) :] == alone
+
+
 def test_a_bucket_pads_rows_without_touching_the_real_ones(make_engine: MakeEngine) -> None:
     planner = Planner(make_engine())
     prompt = prompts(1, seed=12)[0]
