@@ -1,5 +1,8 @@
 """`headway simulate`: a synthetic workload through the production scheduler on a virtual clock, without a model."""
 
+import hashlib
+import shlex
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +12,7 @@ import typer
 
 from headway.bench.simulated import run_workload
 from headway.bench.summary import Targets, summarise, table
-from headway.core.errors import ConfigError
+from headway.core.errors import ConfigError, InvariantError
 from headway.core.units import s_from_ns
 from headway.sim.fleet import Fleet, FleetParams
 from headway.workload.requests import Workload
@@ -78,6 +81,20 @@ def fleet_lines(fleet: Fleet) -> list[str]:
     return lines
 
 
+def config_hash(scenario: Scenario) -> str:
+    """Return what two scenarios share only when they are equal."""
+    return hashlib.sha256(msgspec.json.encode(scenario)).hexdigest()[:16]
+
+
+def replay_hint(scenario: Scenario, path: Path | None, changes: dict[str, object]) -> str:
+    """Return seed, configuration hash and the command that runs the same simulation again."""
+    words = ["headway", "simulate", *([str(path)] if path is not None else [])]
+    for name, value in changes.items():
+        words += ["--set", f"{name}={msgspec.json.encode(value).decode()}"]
+    command = " ".join(shlex.quote(word) for word in words)
+    return f"seed {scenario.workload.seed}, configuration {config_hash(scenario)}; again: {command}"
+
+
 @app.command()
 def simulate(
     scenario: Annotated[Path | None, typer.Argument(help="TOML file with [fleet], [workload], [targets].")] = None,
@@ -104,13 +121,18 @@ def simulate(
     changes = {name: value for name, value in options.items() if value is not None}
     changes.update(parse_setting(text) for text in set_ or ())
     chosen = read_scenario(scenario, changes)
-    fleet, outcomes = run_workload(chosen.fleet, chosen.workload)
+    try:
+        fleet, outcomes = run_workload(chosen.fleet, chosen.workload)
+    except InvariantError as error:
+        print(f"simulation failed: {error}\n{replay_hint(chosen, scenario, changes)}", file=sys.stderr)
+        raise typer.Exit(1) from error
     summary = summarise(outcomes, chosen.targets)
     if log is not None:
         log.write_bytes(b"".join(line + b"\n" for line in fleet.sim.log.lines))
     if as_json:
         print(msgspec.json.encode(summary).decode())
         return
+    print(f"scenario   {config_hash(chosen)}, seed {chosen.workload.seed}, {s_from_ns(fleet.sim.now_ns):.2f} virtual s")
     print(table(summary))
     print()
     print("\n".join(fleet_lines(fleet)))

@@ -30,6 +30,8 @@ class Ownership:
             if tracked is not None and tracked.owner is not None:
                 self._ack(tracked.owner, message, False)
         else:
+            if tracked.take_over is not None and tracked.take_over[0] != src:
+                self.refuse(tracked)  # only one can take over, and the later question knows more
             tracked.take_over = (src, message)
             self.settle(tracked, at_ns)
 

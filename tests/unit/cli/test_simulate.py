@@ -1,11 +1,12 @@
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from headway.cli.simulate import app, parse_setting, read_scenario
-from headway.core.errors import ConfigError
+from headway.cli.simulate import app, config_hash, parse_setting, read_scenario
+from headway.core.errors import ConfigError, InvariantError
 
 SMALL = ["--requests", "12", "--rate", "50", "--set", "workload.output.mean=8", "--set", "workload.prompt.mean=20"]
 
@@ -59,3 +60,18 @@ def test_settings_are_toml_values_or_bare_words() -> None:
     assert parse_setting("a=lpm") == ("a", "lpm")
     with pytest.raises(ConfigError, match="name=value"):
         parse_setting("a.b")
+
+
+def test_a_failed_simulation_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J6
+    def broken(*_: object) -> None:
+        raise InvariantError("replica rep-0: 3 stays, 2 requests")
+
+    monkeypatch.setattr("headway.cli.simulate.run_workload", broken)
+    result = CliRunner().invoke(app, [*SMALL, "--seed", "7", "--router", "round_robin"])
+    assert result.exit_code == 1
+    assert "3 stays, 2 requests" in result.stderr
+    command = result.stderr.partition("again: headway simulate ")[2]
+    changes = dict(parse_setting(word) for word in shlex.split(command) if word != "--set")
+    again = read_scenario(None, changes)
+    assert (again.workload.seed, again.fleet.front.router.type) == (7, "round_robin")
+    assert config_hash(again) in result.stderr
