@@ -15,18 +15,65 @@ Rule = Callable[[str], Iterator[str]]
 RING = ("core", "cost", "sched")
 BANNED_IMPORTS = frozenset(
     {
-        "time", "os", "sys", "random", "secrets", "uuid", "datetime", "asyncio", "socket", "ssl", "select", "selectors",
-        "threading", "_thread", "multiprocessing", "concurrent", "queue", "signal", "logging", "warnings", "subprocess",
-        "pathlib", "io", "tempfile", "shutil", "glob", "http", "urllib", "sqlite3", "torch", "diffusers",
-        "transformers", "safetensors", "gguf", "aiohttp", "starlette", "uvicorn", "uvloop", "prometheus_client",
-        "opentelemetry", "typer", "rich",
+        "time",
+        "os",
+        "sys",
+        "random",
+        "secrets",
+        "uuid",
+        "datetime",
+        "asyncio",
+        "socket",
+        "ssl",
+        "select",
+        "selectors",
+        "threading",
+        "_thread",
+        "multiprocessing",
+        "concurrent",
+        "queue",
+        "signal",
+        "logging",
+        "warnings",
+        "subprocess",
+        "pathlib",
+        "io",
+        "tempfile",
+        "shutil",
+        "glob",
+        "http",
+        "urllib",
+        "sqlite3",
+        "torch",
+        "diffusers",
+        "transformers",
+        "safetensors",
+        "gguf",
+        "aiohttp",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+        "prometheus_client",
+        "opentelemetry",
+        "typer",
+        "rich",
     }
 )
 BANNED_BUILTINS = frozenset({"open", "print", "input", "eval", "exec", "breakpoint", "hash", "id"})
 MUTABLE_CALLS = frozenset(
     {
-        "dict", "list", "set", "bytearray", "defaultdict", "deque", "OrderedDict", "Counter", "ChainMap", "count",
-        "cycle", "ContextVar",
+        "dict",
+        "list",
+        "set",
+        "bytearray",
+        "defaultdict",
+        "deque",
+        "OrderedDict",
+        "Counter",
+        "ChainMap",
+        "count",
+        "cycle",
+        "ContextVar",
     }
 )
 ORDER_KEEPING = frozenset({"list", "tuple", "iter", "next", "enumerate", "zip", "map", "filter", "dict"})
@@ -295,9 +342,7 @@ def snake_case(name: str) -> str:
 
 def policy_file_offences(stem: str, source: str) -> Iterator[str]:
     """A policy file holds one public class, named after the file, that declares its `Params` and what it `needs`."""
-    public = [
-        node for node in parsed(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
+    public = [node for node in parsed(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
     if [snake_case(node.name).replace("_", "") for node in public] != [stem.replace("_", "")]:
         yield f"public classes {[node.name for node in public]}, expected one that is named after {stem}.py"
         return

@@ -120,18 +120,14 @@ def llm_replica(
     )
     logs = None if folder is None else str(folder)
     listeners = (FRONT, CONTROL)
-    return ReplicaSpec(
-        NodeId(name), MODEL, listeners, CONTROL, llm, group=group, event_logs=logs, drain_s=1.0
-    )
+    return ReplicaSpec(NodeId(name), MODEL, listeners, CONTROL, llm, group=group, event_logs=logs, drain_s=1.0)
 
 
 def diffusion_replica(name: str, folder: Path | None = None) -> ReplicaSpec:
     """A toy diffusion replica."""
     logs = None if folder is None else str(folder)
     spec = DiffusionSpec(denoiser=DenoiserParams(step_ns=2_000_000, pixel_ns=0.0))
-    return ReplicaSpec(
-        NodeId(name), PICTURES, (FRONT, CONTROL), CONTROL, diffusion=spec, event_logs=logs, drain_s=1.0
-    )
+    return ReplicaSpec(NodeId(name), PICTURES, (FRONT, CONTROL), CONTROL, diffusion=spec, event_logs=logs, drain_s=1.0)
 
 
 @contextlib.asynccontextmanager

@@ -102,6 +102,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
     tokens: tuple[int, ...]
     step: int
     scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
+    cached: tuple[tuple[int, int], ...] = ()  # (row, prefix hit tokens), with a first output
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

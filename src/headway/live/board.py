@@ -31,9 +31,7 @@ class Known(msgspec.Struct):
 class Board:
     """Told by the supervisor (`FleetWatcher`) and by the hub; read by `Serving`."""
 
-    def __init__(
-        self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell
-    ) -> None:
+    def __init__(self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell) -> None:
         self.replicas = {node: Known(model) for node, model in models.items()}
         self._timeline, self._tell = timeline, tell
         self._belief = {node: StepCost(cost) for node in models}

@@ -37,9 +37,7 @@ class Stream:
 class StreamEdge:
     """Performs Deliver, End and Record (`driver.Edge`)."""
 
-    def __init__(
-        self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]
-    ) -> None:
+    def __init__(self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]) -> None:
         self._streams: dict[RequestId, Stream] = {}
         self._on_decision, self._on_evidence = on_decision, on_evidence
 

@@ -89,13 +89,9 @@ class BlockTransport:
             if not ok:
                 break
             last = number == len(parts) - 1
-            frame = Blocks(
-                self._node, plan.peer, plan.transfer, plan.stage, plan.layer, destination, payload, last
-            )
+            frame = Blocks(self._node, plan.peer, plan.transfer, plan.stage, plan.layer, destination, payload, last)
             self._send(frame)
-        self._feed(
-            lambda at_ns: CopyDone(at_ns, f"copy-{plan.transfer}", plan.transfer, plan.stage, plan.layer, ok=ok)
-        )
+        self._feed(lambda at_ns: CopyDone(at_ns, f"copy-{plan.transfer}", plan.transfer, plan.stage, plan.layer, ok=ok))
 
     def _forget(self, transfer: TransferId, task: "asyncio.Task[None]") -> None:
         tasks = self._outgoing[transfer]

@@ -136,9 +136,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """Hub -> replica: leave now, running work is void."""
 
 
-Frame = (
-    Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Joined | Lost | Spans | Stop
-)
+Frame = Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Joined | Lost | Spans | Stop
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)

@@ -37,6 +37,7 @@ class Tracked:
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
         self.last_token_ns: Ns | None = None
+        self.cached_tokens = 0  # of the stay that sent the first token
         self.is_over = False  # End was said
         self.is_worker_done = True  # no replica will send Finished
         self.closed: StreamClosed | None = None
@@ -134,6 +135,10 @@ class Book:
             tracked.last_token_ns = at_ns
             score = scores[place] if scores else None
             taken.append((tracked, Deliver(request, index, (token,), () if score is None else (score,))))
+        for place, cached in message.cached:
+            told = requests.get(message.requests[place])
+            if told is not None and told.owner == src and message.epochs[place] == told.epoch:
+                told.cached_tokens = cached
         return taken
 
     @staticmethod
@@ -154,8 +159,7 @@ class Book:
         tracked.outcome = "ok" if error is None and reason is not FinishReason.CANCELLED else str(reason)
         if error is not None and error.code is not None:
             tracked.outcome = error.code
-        cached = 0 if tracked.marks is None else tracked.marks.cached_tokens
-        return End(tracked.request.id, reason, error, output_tokens, cached)
+        return End(tracked.request.id, reason, error, output_tokens, tracked.cached_tokens)
 
     def close(self, tracked: Tracked) -> EvidenceRecord | None:
         """Settle and forget the request once End, the stream's last byte and the replica's Finished have all come."""

@@ -22,6 +22,7 @@ class Rates:
 
     def __init__(self) -> None:
         self.step_ns: Ns = 0
+        self.steps_ns: Ns = 0  # of all steps
         self.plan_ns: Ns = 0
         self._tokens = 0.0
         self._busy_ns = 0.0
@@ -33,6 +34,7 @@ class Rates:
 
     def step(self, step_ns: Ns, plan_ns: Ns) -> None:
         """Smooth the times of one step."""
+        self.steps_ns += step_ns
         keep = SMOOTHING if self.step_ns else 0.0
         self.step_ns = round(keep * self.step_ns + (1 - keep) * step_ns)
         self.plan_ns = round(keep * self.plan_ns + (1 - keep) * plan_ns)
@@ -129,7 +131,7 @@ class Reporter:
             step_ns=numbers.rates.step_ns,
             prefill_tokens_per_s=numbers.rates.prefill_tokens_per_s,
             draining=numbers.is_draining,
-            counters=tuple(sorted(machine.counters().items())),
+            counters=tuple(sorted({**machine.counters(), "step_ns": numbers.rates.steps_ns}.items())),
             accounts=tuple(machine.accounts()),
         )
         self._send(report, out)

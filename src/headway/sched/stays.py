@@ -161,11 +161,12 @@ class Rows:
         self.indices: list[int] = []
         self.tokens: list[int] = []
         self.scores: list[TokenScores | None] = []
+        self.cached: list[tuple[int, int]] = []
 
     def message(self, step: int) -> Tokens:
         """Return them as the message that fronts get."""
         arrays = tuple(self.requests), tuple(self.epochs), tuple(self.indices), tuple(self.tokens)
-        return Tokens(*arrays, step, tuple(self.scores))
+        return Tokens(*arrays, step, tuple(self.scores), tuple(self.cached))
 
 
 def fold_rows(stays: dict[int, Stay], plan: StepPlan, planned_ns: Ns, sums: Sums) -> None:

@@ -191,6 +191,8 @@ class LlmWorker:
             row = rows.get(stay.front)
             if row is None:
                 row = rows[stay.front] = Rows()
+            if not stay.outputs:
+                row.cached.append((len(row.requests), stay.cached_tokens or 0))
             row.requests.append(stay.request_id)
             row.epochs.append(stay.epoch)
             row.indices.append(len(stay.outputs))

@@ -48,9 +48,7 @@ class World:
         self.events: list[Event] = []
         self.spans: list[StepSpan] = []
         self._changed = asyncio.Event()
-        self.thread = EngineThread(
-            device, Clock(), self._feed, self.spans.append, is_asynchronous=is_asynchronous
-        )
+        self.thread = EngineThread(device, Clock(), self._feed, self.spans.append, is_asynchronous=is_asynchronous)
 
     def _feed(self, make: Callable[[Ns], Event]) -> None:
         self.events.append(make(99))

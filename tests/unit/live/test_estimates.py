@@ -20,9 +20,7 @@ from headway.live.wire import Phase, Ready, StepSpan
 A, B, MODEL = NodeId("rep-a"), NodeId("rep-b"), ModelId("m")
 NO_SLO = Slo()
 LIMITS = ModelLimits("m", 100, 1024, 16, 64, 1000, 0, 1, (), "f", "d")
-COST = StepCostParams(
-    base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0, learn=False
-)
+COST = StepCostParams(base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0, learn=False)
 
 
 def board(*present: NodeId, cost: StepCostParams = COST) -> Board:

@@ -54,7 +54,8 @@ class Desk:
         return self.event(RequestArrived(self.now_ns, "t", request, self.now_ns, self.now_ns))
 
     def tokens(self, src: str, request: str, epoch: int, index: int, token: int) -> list[Effect]:
-        return self.message(src, Tokens((RequestId(request),), (epoch,), (index,), (token,), step=1))
+        cached = ((0, 3),) if index == 0 else ()
+        return self.message(src, Tokens((RequestId(request),), (epoch,), (index,), (token,), step=1, cached=cached))
 
     def finish(
         self, src: str, request: str, epoch: int, count: int, reason: FinishReason = FinishReason.LENGTH

@@ -171,7 +171,7 @@ def test_a_stop_string_ends_the_stream_and_frees_the_replica() -> None:  # SPEC 
     desk.event(TextStopped(0, "t", REQ, 1))
     assert [(m.epoch, m.reason) for _, m in desk.sent(Cancel)] == [(1, FinishReason.STOP)]
     (end,) = desk.ends()
-    assert (end.reason, end.output_tokens) == (FinishReason.STOP, 2)
+    assert (end.reason, end.output_tokens, end.cached_tokens) == (FinishReason.STOP, 2, 3)
     desk.tokens("rep-a", "req-1", 1, 2, 9)
     assert desk.delivered() == [7, 8]
 

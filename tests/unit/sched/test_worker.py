@@ -71,6 +71,15 @@ def test_one_message_per_step_carries_every_row() -> None:
     assert message.requests == ("req-0", "req-1", "req-2")
 
 
+def test_the_first_token_says_how_much_of_the_prompt_was_cached() -> None:  # SPEC B2
+    bench = Bench()
+    bench.submit(llm("req-1", prompt=40))
+    first, *later = messages(bench.finish(), Tokens)
+    assert isinstance(first, Tokens)
+    assert first.cached == ((0, 0),)
+    assert all(message.cached == () for message in later)  # type: ignore[attr-defined]  # all are Tokens
+
+
 def test_a_repeated_submit_changes_nothing() -> None:
     bench = Bench()
     bench.submit(llm("req-1"))
