@@ -200,7 +200,8 @@ def run_churn(steps: int) -> None:
 def run_pressure(steps: int) -> None:
     """Too few blocks for the batch: preemption by swap or recompute all the time."""
     for running in (256, 1024):
-        churn(running, 16, steps // 2, cache=False, share=0.33)
+        plenty = limits(running, 16, PROMPT + 2048).kv_blocks
+        churn(running, 16, steps // 2, cache=False, share=72 * running / plenty)  # a request ends with about 76
 
 
 RUNS: dict[str, Callable[[int], None]] = {

@@ -13,7 +13,7 @@ import msgspec
 from headway.core.units import NS_PER_S, Ns
 
 _FEATURES = 5
-_PRIOR_SPREAD = 100.0  # the prior may be off by its own size while single steps scatter by a tenth of it
+_PRIOR_SPREAD = 1000.0  # the prior may be off by three times its size while single steps scatter by a tenth of it
 
 
 class StepShape(msgspec.Struct, frozen=True, gc=False):

@@ -30,8 +30,11 @@ def grant(m: MachineState, draft: Draft) -> None:
 def _grant_all(m: MachineState, draft: Draft, bucket: dict[Seq, None]) -> None:
     grants = draft.grants
     for seq, block in zip(bucket, m.pool.take(len(bucket)), strict=True):
-        _own(m, seq, block)
+        seq.table.append(block)
         grants.append((seq.id, block))
+        if seq.reserve:
+            seq.reserve -= 1
+            m.pool.reserved -= 1
 
 
 def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:

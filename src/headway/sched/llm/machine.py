@@ -30,8 +30,10 @@ from headway.sched.llm.state import Draft, Ended, MachineState
 from headway.sched.registry import select
 
 _ALONE: Final = NodeId("rep-0")
-STEADY_SAMPLE: Final = 16  # the belief learns from every 16th decode step, they resemble each other
-PREFILL_SAMPLE: Final = 4  # and from every 4th with a chunk: one lesson costs as much as a whole plan
+# A lesson of the belief costs as much as a few plans: every step teaches at first, then a sample does.
+LESSONS_EAGER: Final = 64
+STEADY_SAMPLE: Final = 128
+PREFILL_SAMPLE: Final = 4
 
 
 class _Prefixes:
@@ -193,22 +195,35 @@ class LlmMachine(Reporting):
 
     def _commit(self, draft: Draft) -> StepPlan:
         m, step = self.state, draft.step
-        grants: tuple[tuple[int, int], ...] = tuple(draft.grants)
-        joins: tuple[Join, ...] = ()
-        if draft.entered:
-            joins = tuple(join for seq, join in draft.entered if seq.state is SeqState.DECODE)
+        kv_tokens = m.kv_base + m.decodes * (step + 1)
+        named = draft.chunks or draft.entered or m.leaves or m.preempts or m.pauses or m.swap_outs
+        if named or m.guided:
+            plan = self._spell_out(draft, kv_tokens)
+            m.leaves, m.preempts, m.pauses, m.swap_outs = [], {}, {}, []
+        else:
+            grants = tuple(draft.grants)
+            plan = StepPlan(step, m.done, "decode", grant=grants, decodes=m.decodes, kv_tokens=kv_tokens)
+        if m.belief is not None and not draft.swap_in and self._teaches(m.belief, draft):
+            m.open_shapes[step] = StepShape(m.decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
+        m.step, m.last_kind = step, plan.kind
+        return plan
+
+    @staticmethod
+    def _teaches(belief: StepCost, draft: Draft) -> bool:
+        if belief.observed < LESSONS_EAGER:
+            return True
+        return draft.step % (PREFILL_SAMPLE if draft.chunks else STEADY_SAMPLE) == 0
+
+    def _spell_out(self, draft: Draft, kv_tokens: int) -> StepPlan:
+        m, step = self.state, draft.step
+        grants = draft.grants
         if not draft.calm:  # a victim may have been granted a block before it had to give way
-            grants = tuple(g for g in grants if g[0] in m.seqs and m.seqs[g[0]].state is SeqState.DECODE)
-        after: tuple[tuple[int, int], ...] = ()
-        if m.guided:
-            after = tuple((seq.id, step - 1) for seq in m.guided if seq.state is SeqState.DECODE and seq.first < step)
-        kind: StepKind = "dummy"
+            grants = [g for g in grants if g[0] in m.seqs and m.seqs[g[0]].state is SeqState.DECODE]
+        kind: StepKind = "decode" if m.decodes else "dummy"
         if draft.chunks:
             kind = "mixed" if m.decodes else "prefill"
-        elif m.decodes:
-            kind = "decode"
-        kv_tokens = m.kv_base + m.decodes * (step + 1)
-        plan = StepPlan(
+        guided = [seq.id for seq in m.guided if seq.state is SeqState.DECODE and seq.first < step] if m.guided else []
+        return StepPlan(
             step=step,
             basis_step=m.done,
             kind=kind,
@@ -218,20 +233,11 @@ class LlmMachine(Reporting):
             swap_out=tuple(m.swap_outs),
             new=tuple(draft.new),
             swap_in=tuple(draft.swap_in),
-            join=joins,
-            grant=grants,
+            join=tuple([join for seq, join in draft.entered if seq.state is SeqState.DECODE]),
+            grant=tuple(grants),
             chunks=tuple(draft.chunks),
-            after=after,
+            after=tuple([(number, step - 1) for number in guided]),
             decodes=m.decodes,
             kv_tokens=kv_tokens,
             prefill_tokens=draft.prefill_tokens,
         )
-        if m.leaves:
-            m.leaves = []
-        if m.preempts or m.pauses or m.swap_outs:
-            m.preempts, m.pauses, m.swap_outs = {}, {}, []
-        sample = PREFILL_SAMPLE if draft.chunks else STEADY_SAMPLE
-        if not step % sample and m.belief is not None and not draft.swap_in:
-            m.open_shapes[step] = StepShape(m.decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
-        m.step, m.last_kind = step, kind
-        return plan
