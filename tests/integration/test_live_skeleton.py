@@ -77,6 +77,9 @@ def test_whatever_happens_clients_get_the_reference_and_nothing_leaks(depth: int
                 if text.id not in leaving:
                     assert answer.tokens == world.expected(text)
             assert {answer.end.reason for answer in await asyncio.gather(*painted)} == {FinishReason.STOP}
+            for killed in (A, PAINTER):
+                board = world.live.board.replicas[killed]
+                await world.until(lambda board=board: board.incarnation == 2, f"{killed} is back")  # type: ignore[misc]  # mypy cannot infer it
             await assert_idle(world)
             for text in texts:
                 assert world.serving.evidence(text.id) is not None
