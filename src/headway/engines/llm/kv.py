@@ -23,6 +23,7 @@ class KvPool:
         # zeros is calloc: pages are committed when a block is first written.
         self.keys = torch.zeros(shape, device=device)
         self.values = torch.zeros(shape, device=device)
+        self.layers = tuple(zip(self.keys.unbind(), self.values.unbind(), strict=True))
         self._host = torch.zeros(2, config.layers, host_slots, block_size, *per_slot)
         self._block_shape = (block_size, *per_slot)
         self.scratch_slot = blocks * block_size

@@ -10,8 +10,6 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from headway.engines.llm.kernels import pointer
-
 _PANEL = 16
 TILE_ROWS = 16
 _PROBE_ROWS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 32, 48, 64, 100, 256)
@@ -33,6 +31,7 @@ class NativeLinear:
         padding = kept.new_zeros(self._panels * _PANEL - self._out, self._in)
         padded = torch.cat([kept, padding]) if len(padding) else kept
         self._weight = padded.view(self._panels, _PANEL, self._in).transpose(1, 2).contiguous()
+        self._pointer = self._weight.data_ptr()  # asked once: 150 products a step
         self._bias = None if bias is None else bias.float()
         self._kernel = library.hw_linear_bf16 if kept.dtype == torch.bfloat16 else library.hw_linear_f32
         self._threads = threads
@@ -40,8 +39,7 @@ class NativeLinear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.shape[0]
         out = x.new_empty(rows, self._panels * _PANEL)
-        weight = pointer(self._weight)
-        self._kernel(x.data_ptr(), weight, out.data_ptr(), rows, self._in, self._panels, self._threads)
+        self._kernel(x.data_ptr(), self._pointer, out.data_ptr(), rows, self._in, self._panels, self._threads)
         y = out[:, : self._out]
         return y if self._bias is None else y.add_(self._bias)
 

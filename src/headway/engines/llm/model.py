@@ -40,8 +40,7 @@ class Decoder:
         ops = self._ops
         residual = self._embedding[tokens].float()
         delta: torch.Tensor | None = None
-        for index, layer in enumerate(self._layers):
-            keys, values = kv.keys[index], kv.values[index]
+        for layer, (keys, values) in zip(self._layers, kv.layers, strict=True):
             qkv = layer.qkv(ops.add_norm(residual, delta, layer.input_norm))
             ops.rope_store(qkv, rows, keys, values, layer.head_norms)
             delta = layer.out(ops.attention(qkv, rows, keys, values))

@@ -87,6 +87,7 @@ class NativeOps:
         self, library: ctypes.CDLL, threads: int, config: ModelConfig, rope: RopeTables, block_size: int
     ) -> None:
         self._library, self._threads, self._config, self._rope = library, threads, config, rope
+        self._rope_pointers = (rope.cosines.data_ptr(), rope.sines.data_ptr())
         self._block_size = block_size
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
@@ -102,10 +103,10 @@ class NativeOps:
     def rope_store(
         self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor, norms: HeadNorms | None
     ) -> None:
-        config, rope = self._config, self._rope
+        config = self._config
         q_norm, k_norm = (None, None) if norms is None else (norms.query, norms.key)
         self._library.hw_rope_store(
-            *(qkv.data_ptr(), qkv.stride(0), rope.cosines.data_ptr(), rope.sines.data_ptr()),
+            *(qkv.data_ptr(), qkv.stride(0), *self._rope_pointers),
             *(rows.positions.data_ptr(), rows.slots.data_ptr(), keys.data_ptr(), values.data_ptr()),
             *(pointer(q_norm), pointer(k_norm), config.norm_eps, qkv.shape[0]),
             *(config.heads, config.kv_heads, config.head_dim, self._threads),
