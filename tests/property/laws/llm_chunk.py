@@ -8,7 +8,7 @@ from tests.property.llm_world import make_request
 from headway.core.request import Slo
 from headway.cost.llm import StepCost, StepCostParams, pairs
 from headway.sched.llm.params import CHUNKS, LlmParams, provides
-from headway.sched.llm.ports import ChunkPolicy
+from headway.sched.llm.protocols import ChunkPolicy
 from headway.sched.llm.sequence import Seq
 from headway.sched.llm.state import Draft
 from headway.sched.registry import PolicyChoice, select

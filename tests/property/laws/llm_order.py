@@ -8,7 +8,7 @@ from tests.property.llm_world import make_request
 from headway.core.request import Slo
 from headway.cost.llm import StepCost, StepCostParams
 from headway.sched.llm.params import ORDERS, LlmParams, provides
-from headway.sched.llm.ports import OrderPolicy
+from headway.sched.llm.protocols import OrderPolicy
 from headway.sched.llm.sequence import Seq, SeqState
 from headway.sched.registry import PolicyChoice, select
 

@@ -15,7 +15,7 @@ from headway.core.units import Ns
 from headway.cost.llm import StepCost, StepShape
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool
-from headway.sched.llm.ports import ChunkPolicy, OrderPolicy
+from headway.sched.llm.protocols import ChunkPolicy, OrderPolicy
 from headway.sched.llm.sequence import Seq, SeqState
 
 

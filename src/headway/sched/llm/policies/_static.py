@@ -6,7 +6,7 @@ import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import Key, LazyHeap
-from headway.sched.llm.ports import VICTIMS_MAX, OrderContext
+from headway.sched.llm.protocols import VICTIMS_MAX, OrderContext
 from headway.sched.llm.sequence import Seq
 
 

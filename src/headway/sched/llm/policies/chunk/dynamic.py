@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import Alternative
 from headway.core.units import Ns
 from headway.cost.llm import StepCost, StepShape, pairs
-from headway.sched.llm.ports import StepView
+from headway.sched.llm.protocols import StepView
 from headway.sched.llm.sequence import Seq
 
 _NOTHING = StepShape()

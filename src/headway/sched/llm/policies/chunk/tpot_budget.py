@@ -8,7 +8,7 @@ from headway.core.decisions import Alternative
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCost, StepShape, pairs
 from headway.sched.llm.policies._heap import LazyHeap
-from headway.sched.llm.ports import StepView
+from headway.sched.llm.protocols import StepView
 from headway.sched.llm.sequence import Seq
 
 

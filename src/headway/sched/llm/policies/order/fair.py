@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import LazyHeap
 from headway.sched.llm.policies._static import Victims
-from headway.sched.llm.ports import OrderContext
+from headway.sched.llm.protocols import OrderContext
 from headway.sched.llm.sequence import Seq
 
 _UNIT = 720_720  # divisible by every weight up to 16, so their shares are exact

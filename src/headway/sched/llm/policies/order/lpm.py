@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import Key
 from headway.sched.llm.policies._static import StaticOrder
-from headway.sched.llm.ports import OrderContext
+from headway.sched.llm.protocols import OrderContext
 from headway.sched.llm.sequence import Seq
 
 

@@ -7,7 +7,7 @@ import msgspec
 from headway.cost.llm import StepCost
 from headway.sched.llm.policies._heap import Key
 from headway.sched.llm.policies._static import StaticOrder
-from headway.sched.llm.ports import OrderContext
+from headway.sched.llm.protocols import OrderContext
 from headway.sched.llm.sequence import Seq
 
 
