@@ -54,6 +54,7 @@ class Server:
     @property
     def url(self) -> str:
         """Its address, from the ready line."""
+        assert self.out, f"it never got ready: {self.errors}"
         return self.out[0].split()[1]
 
     def end(self, timeout_s: float = 30.0) -> int:
