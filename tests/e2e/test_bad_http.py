@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
     settings = ("--set", "limits.header_timeout_s=1", "--set", "limits.body_timeout_s=1")
     with serve("--engine", "synthetic", *settings, "--set", "engine.synthetic.step_us=5000") as running:
         yield running
-        assert not running.held()
+        until(lambda: not running.held(), lambda: f"the ledger is back to zero: {running.held()}")
         assert not [line for line in running.errors if "Traceback" in line], running.errors
         assert running.process.poll() is None
 

@@ -20,7 +20,7 @@ def server() -> Iterator[Server]:
     few = ("--set", "scheduler.max_seqs=8")
     with serve("--engine", "synthetic", "--set", "engine.synthetic.step_us=5000", *few) as running:
         yield running
-        assert not running.held()
+        freed(running)
         assert not [line for line in running.errors if "Traceback" in line or "broke a node" in line], running.errors
         assert running.process.poll() is None
 
