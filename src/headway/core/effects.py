@@ -76,6 +76,7 @@ class ErrorOut(msgspec.Struct, frozen=True):
     message: str
     retry_after_ms: int | None = None
     param: str | None = None
+    waiting_helps: bool = True  # False: what is asked for cannot be had later either
 
 
 class End(msgspec.Struct, frozen=True, tag=True):

@@ -156,6 +156,10 @@ class Reporter:
         """Somebody new listens: the next report is due whatever it says."""
         self._key = ()
 
+    def changed(self) -> None:
+        """Something that only the accounts show changed."""
+        self._key = ()
+
     def _send(self, report: ReplicaReport, out: list[Effect]) -> None:
         self._last_ns = report.at_ns
         decisions, self.decisions = tuple(self.decisions), []

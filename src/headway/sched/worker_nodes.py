@@ -143,6 +143,7 @@ class WorkerNode:
                 worker.holding(src, message, everything=src == self._control)
             case ResetPrefixCache():
                 worker.machine.reset_prefix_cache()
+                worker.reporter.changed()
             case Drain():
                 worker.is_draining = True
             case _:

@@ -79,6 +79,6 @@ def error_headers(error: ErrorOut) -> Headers:
         headers.append((b"retry-after-ms", str(error.retry_after_ms).encode()))
         headers.append((b"retry-after", str(math.ceil(error.retry_after_ms / 1000)).encode()))
     if error.status in (408, 409, 429) or error.status > 500:
-        retry = error.retry_after_ms is not None or error.code in _RETRY_AT_ONCE
+        retry = (error.retry_after_ms is not None and error.waiting_helps) or error.code in _RETRY_AT_ONCE
         headers.append((b"x-should-retry", b"true" if retry else b"false"))
     return headers

@@ -42,7 +42,10 @@ def test_a_bug_tells_no_internals() -> None:
             ErrorOut(429, "queue_full", "m", 1500),
             {"retry-after-ms": "1500", "retry-after": "2", "x-should-retry": "true"},
         ),
-        (ErrorOut(429, "slo_unattainable", "m"), {"x-should-retry": "false"}),
+        (
+            ErrorOut(429, "slo_unattainable", "m", 1000, waiting_helps=False),
+            {"retry-after-ms": "1000", "retry-after": "1", "x-should-retry": "false"},
+        ),
         (ErrorOut(408, "deadline_passed", "m"), {"x-should-retry": "false"}),
         (ErrorOut(502, "engine_lost", "m"), {"x-should-retry": "true"}),
         (ErrorOut(503, "no_replica", "m"), {"x-should-retry": "true"}),

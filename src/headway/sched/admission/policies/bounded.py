@@ -51,8 +51,7 @@ class Bounded:
         )
         return Verdict("reject", "queue full", ErrorOut(429, "queue_full", message, retry_ms))
 
-    @staticmethod
-    def _late(request: Request, best: Candidate, load: Load, at_ns: Ns) -> Verdict | None:
+    def _late(self, request: Request, best: Candidate, load: Load, at_ns: Ns) -> Verdict | None:
         first_ns = at_ns + ns_from_s(load.queue_seconds + best.seconds)
         last_ns = first_ns + ns_from_s(load.decode_seconds)
         slo = request.slo
@@ -63,9 +62,10 @@ class Bounded:
             if due_ns is not None and done_ns > due_ns:
                 message = (
                     f"request {request.id}: {name} is forecast {ms_from_ns(done_ns - request.arrived_ns):.0f} ms after "
-                    f"arrival, the deadline is {ms_from_ns(due_ns - request.arrived_ns):.0f} ms"
+                    f"arrival, the deadline is {ms_from_ns(max(0, due_ns - request.arrived_ns)):.0f} ms"
                 )
                 can_wait = load.queue_seconds > 0 or load.queued > 0
-                retry = max(1, round(load.queue_seconds * 1e3)) if can_wait else None
-                return Verdict("reject", f"{name} deadline", ErrorOut(429, "slo_unattainable", message, retry))
+                retry_ms = max(1, round(load.queue_seconds * 1e3)) if can_wait else self._params.retry_after_ms
+                error = ErrorOut(429, "slo_unattainable", message, retry_ms, waiting_helps=can_wait)
+                return Verdict("reject", f"{name} deadline", error)
         return None

@@ -34,7 +34,8 @@ def test_a_hopeless_deadline_is_refused_with_the_forecast() -> None:  # SPEC A7
         verdict = POLICY.decide(request, [BEST], Load(0, True, 0.2, 0.0), 0)
         assert verdict.error is not None
         assert (verdict.error.status, verdict.error.code) == (429, "slo_unattainable")
-        assert verdict.error.retry_after_ms is None
+        assert verdict.error.retry_after_ms == 1000
+        assert not verdict.error.waiting_helps
 
 
 def test_an_unsure_forecast_refuses_nobody() -> None:
