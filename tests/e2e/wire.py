@@ -43,6 +43,8 @@ def request_bytes(
     """A whole request."""
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     head = {"host": "localhost", "content-type": "application/json", "content-length": str(len(raw)), **(headers or {})}
+    if "transfer-encoding" in head:
+        del head["content-length"]
     first = f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1\r\n"
     return (first + "".join(f"{name}: {value}\r\n" for name, value in head.items()) + "\r\n").encode("latin-1") + raw
 
