@@ -49,6 +49,8 @@ class Live:
 
     def __init__(self, plan: Plan, clock: Clock, tell: Tell) -> None:
         telemetry = plan.telemetry
+        if telemetry.event_logs is not None:
+            Path(telemetry.event_logs).mkdir(parents=True, exist_ok=True)
         timeline = Timeline(telemetry)
         self.board = Board({spec.node: spec.model for spec in plan.replicas}, timeline, plan.cost, tell)
         self.serving = LiveServing(clock, self.board, timeline, telemetry)

@@ -137,10 +137,12 @@ class Supervisor:
         incarnation = 0
         while not self._stopping.is_set():
             incarnation += 1
-            life = await self._live(spec, incarnation)
+            try:
+                reason = (await self._live(spec, incarnation)).reason or "no reason known"
+            except OSError as error:  # no process, no memory, no file descriptor: the budget of restarts applies
+                reason = f"its process could not be started: {error}"
             if self._stopping.is_set():
                 return
-            reason = life.reason or "no reason known"
             if not started.done():
                 started.set_exception(EngineError(f"replica {spec.node} cannot start: {reason}", status=503))
                 return
@@ -199,7 +201,13 @@ class Supervisor:
     async def _relay(self, life: _Life) -> None:
         """Pass on what the process prints; its last lines explain its death."""
         stream = life.process.stdout
-        while stream is not None and (line := await stream.readline()):
+        while stream is not None:
+            try:
+                line = await stream.readline()
+            except ValueError:  # longer than the reader's buffer, which is dropped then
+                line = b"(a line too long to show)"
+            if not line:
+                return
             text = line.decode(errors="replace").rstrip()
             life.last_lines.append(text)
             log.info("%s: %s", life.node, text)
@@ -221,6 +229,8 @@ class Supervisor:
             life = self._identify(await link.receive())
             life.link = link
             while (frame := await link.receive()) is not None:
+                if self._lives.get(life.node) is not life:
+                    return  # its loss was told; what it had sent before must not come after that
                 self._receive(life, link, frame)
         except WireError as error:
             reason = str(error)
