@@ -29,6 +29,7 @@ from headway.sched.llm.sequence import Seq, SeqState
 from headway.sched.llm.state import Draft, Ended, MachineState
 from headway.sched.registry import select
 
+_ENDING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.DRAINING)
 _ALONE: Final = NodeId("rep-0")
 # A lesson of the belief costs as much as a few plans: every step teaches at first, then a sample does.
 LESSONS_EAGER: Final = 64
@@ -128,9 +129,9 @@ class LlmMachine(Reporting):
             ended.append(m.finish(seq, FinishReason.STOP, step))
         due = m.calendar.pop(step + 1, None)
         if due is not None:
-            for seq in due:
-                alive = seq.state in (SeqState.JOINING, SeqState.DECODE, SeqState.DRAINING)
-                if alive and seq.leave_at == step + 1:
+            for number in due:
+                seq = m.seqs.get(number)
+                if seq is not None and seq.leave_at == step + 1 and seq.state in _ENDING:
                     ended.append(m.finish(seq, FinishReason.LENGTH, step))
         m.done = step
         m.pool.release(step)
@@ -162,9 +163,8 @@ class LlmMachine(Reporting):
             raise InvariantError(f"{m.step - m.done} steps are open, async_depth is {m.params.async_depth}")
         step, m.at_ns = m.step + 1, at_ns
         draft = Draft(step, at_ns)
-        for seq in m.calendar.get(step, ()):
-            if seq.leave_at == step and seq.state in (SeqState.JOINING, SeqState.DECODE):
-                m.drain(seq)
+        if step in m.calendar:
+            self._drain_due(step)
         if m.joins:
             for seq in m.joins:
                 if seq.state is SeqState.JOINING:
@@ -185,6 +185,14 @@ class LlmMachine(Reporting):
             # Victims made room, and no open step will end and ask again: this plan is the occasion to use it.
             return None if draft.calm or m.step > m.done else self.plan(at_ns)
         return self._commit(draft)
+
+    def _drain_due(self, step: int) -> None:
+        """Those whose last token an open step samples leave the batch."""
+        m = self.state
+        for number in m.calendar[step]:
+            seq = m.seqs.get(number)
+            if seq is not None and seq.leave_at == step and seq.state in (SeqState.JOINING, SeqState.DECODE):
+                m.drain(seq)
 
     def _must_not_overlap(self) -> bool:
         """A pure prefill would be open behind another one, and the configuration forbids it."""

@@ -94,7 +94,7 @@ class MachineState:
         self.adopted: dict[int, Seq] = {}
         self.guided: dict[Seq, None] = {}  # sample after the host has seen the token before
         self.wheel: list[dict[Seq, None]] = [{} for _ in range(limits.block_size)]
-        self.calendar: dict[int, list[Seq]] = {}  # leave_at -> sequences; entries may be stale
+        self.calendar: dict[int, list[int]] = {}  # leave_at -> numbers of sequences; entries may be stale
         self.leaves: list[int] = []
         self.preempts: dict[int, None] = {}
         self.pauses: dict[int, None] = {}
@@ -178,7 +178,7 @@ class MachineState:
         leave = step + seq.limit - seq.outputs
         if leave != seq.leave_at:
             seq.leave_at = leave
-            self.calendar.setdefault(leave, []).append(seq)
+            self.calendar.setdefault(leave, []).append(seq.id)
 
     def queue(self, seq: Seq) -> None:
         """Put `seq` into the order."""

@@ -342,3 +342,20 @@ def test_reports_follow_the_queue_and_the_batch() -> None:
     rig.drain()
     assert not m.runnable
     assert all(account.cache or account.used == 0 for account in m.accounts())
+
+
+# A request that stops early leaves its limit in the calendar for thousands of steps; it must not keep its prompt alive.
+def test_the_calendar_remembers_numbers_and_forgets_them_when_their_step_is_done() -> None:
+    rig = Rig(limits=make_limits(kv_blocks=400, max_model_len=1000))
+    stays = rig.new(4, 500)
+    for _ in range(20):
+        seq = rig.new(4, 50)
+        rig.step()
+        rig.step()
+        rig.stop(seq)
+    calendar = rig.machine.state.calendar
+    assert {type(number) for numbers in calendar.values() for number in numbers} == {int}
+    for _ in range(60):
+        rig.step()
+    assert {number for numbers in calendar.values() for number in numbers} == {stays}
+    rig.drain()

@@ -7,8 +7,8 @@ from tests.property.llm_world import make_limits
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCost, StepCostParams
 from headway.sched.llm.machine import LlmMachine
-from headway.sched.llm.params import LlmParams
-from headway.sched.registry import PolicyChoice
+from headway.sched.llm.params import CHUNKS, ORDERS, LlmParams
+from headway.sched.registry import PolicyChoice, discover
 
 BELIEF = StepCost(StepCostParams(kv_bytes_per_block=4096))
 FREE_COPIES = StepCost(StepCostParams())
@@ -51,6 +51,13 @@ def test_what_cannot_work_is_refused_naming_both_keys(
 
 def test_the_defaults_work() -> None:
     LlmMachine(LlmParams(), make_limits(), BELIEF).check_invariants()
+
+
+@pytest.mark.parametrize("order", discover(ORDERS))
+@pytest.mark.parametrize("chunk", discover(CHUNKS))
+def test_every_pair_of_policies_works_with_its_defaults(order: str, chunk: str) -> None:
+    params = LlmParams(order=PolicyChoice(order), chunk=PolicyChoice(chunk))
+    LlmMachine(params, make_limits(), BELIEF).check_invariants()
 
 
 def test_fcfs_and_constant_need_no_belief() -> None:
