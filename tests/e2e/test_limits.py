@@ -23,6 +23,8 @@ max_seqs = 1
 [front.admission]
 type = "bounded"
 params = {queue_max = 3}
+[front.room]
+engine_queue_ms = 0.01
 [front.patience]
 replica_wait_s = 0.5
 [supervisor]
@@ -92,7 +94,7 @@ def test_what_no_replica_can_hold_is_unservable(server: Server) -> None:
 def test_a_full_queue_is_a_429_that_says_when_to_come_again(server: Server) -> None:
     # SPEC A7
     async def run() -> list[Answer]:
-        return await asyncio.gather(*(call(server.url, CHAT, body(5)) for _ in range(12)))
+        return await asyncio.gather(*(call(server.url, CHAT, body(300)) for _ in range(30)))
 
     with stopped(server):
         answers = asyncio.run(run())

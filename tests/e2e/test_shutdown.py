@@ -86,7 +86,7 @@ def test_clients_that_read_nothing_and_idle_connections_do_not_hold_the_end() ->
         assert not any(is_alive(pid) for pid in replicas)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_the_port_is_free_for_the_next_server_at_once(number: signal.Signals) -> None:
     # SPEC M1
     async def one_stream(server: Server) -> None:
