@@ -9,7 +9,7 @@ from tests.sim.workloads import fleet, levels, mix, request, run, wrong
 from headway.core.draw import draw_below
 from headway.core.events import MessageArrived
 from headway.core.ids import NodeId, RequestId, TransferId
-from headway.core.messages import Drain, Migrate, MigrationEnded, StageAck
+from headway.core.messages import Commit, Drain, Migrate, MigrationEnded, StageAck
 from headway.core.units import NS_PER_MS, Ns
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import FrontConfig, WorkerConfig
@@ -245,3 +245,28 @@ def test_a_migration_that_stands_still_is_given_up() -> None:  # SPEC C4
     assert wrong(ran, requests) == []
     assert outcomes(ran) == [(False, "no progress in time")]
     assert is_clean(ran)
+
+
+def test_the_front_has_the_last_word_however_late() -> None:  # SPEC C4
+    """Source and destination have both given up waiting when the front accepts: the destination must still run it."""
+    ran = fleet()
+    committed: list[Ns] = []
+
+    def watch(src: NodeId, dst: NodeId, message: object) -> bool:
+        if isinstance(message, Commit):
+            committed.append(ran.sim.now_ns)
+        return False
+
+    late = {(A, FRONT): 6_000 * NS_PER_MS, (B, FRONT): 3_000 * NS_PER_MS}
+    ran.sim.network.drop = watch
+    ran.sim.network.delay = lambda src, dst, _: late.get((src, dst), 0) if committed else 0
+    requests = [request("req-1", 70, 120, NS_PER_MS)]
+    ran.offer(requests)
+    migrate(ran, 100 * NS_PER_MS, "req-1")
+    ran.sim.run()
+    assert outcomes(ran) == [(False, "no progress in time")]
+    assert wrong(ran, requests) == []
+    assert is_clean(ran)
+    evidence = ran.sim.clients.streams[RequestId("req-1")].evidence
+    assert evidence is not None
+    assert evidence.replica == B

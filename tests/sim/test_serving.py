@@ -4,6 +4,7 @@ import pytest
 from tests.sim.workloads import VOCAB, fleet, levels, mix, request, run, wrong
 
 from headway.core.request import FinishReason
+from headway.core.units import NS_PER_MS
 from headway.engines.synthetic.engine import SyntheticParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig, WorkerConfig
@@ -99,3 +100,33 @@ def test_device_seconds_charged_are_the_devices_busy_time() -> None:  # SPEC H6,
     busy_us = sum(executor.busy_ns for executor in executors) / 1e3
     # Asynchronous steps still run a sequence that has just stopped; that step is nobody's.
     assert 0.97 * busy_us <= charged_us <= busy_us
+
+
+def test_a_lost_replica_costs_time_but_not_time_per_token() -> None:  # SPEC I2, A11
+    ran = fleet(replicas=1)
+    item = request("req-1", 30, 100, NS_PER_MS)
+    ran.offer([item])
+    ran.sim.at(200 * NS_PER_MS, lambda _: ran.sim.kill(ran.replicas[0]))
+    ran.sim.at(700 * NS_PER_MS, lambda _: ran.sim.restart(ran.replicas[0]))
+    ran.sim.run()
+    assert wrong(ran, [item]) == []
+    stream = ran.sim.clients.streams[item.id]
+    evidence = stream.evidence
+    assert evidence is not None
+    assert evidence.ttft_ms == pytest.approx((stream.ttft_ns or 0) / 1e6)
+    assert sum(evidence.segments.values()) == pytest.approx(evidence.e2e_ms)
+    assert evidence.segments["preempted"] + evidence.segments["recompute"] > 500.0
+    assert evidence.tpot_ms == pytest.approx(ran.params.truth.base_ns / 1e6, rel=0.05)
+
+
+def test_a_replica_lost_before_the_first_token_is_waiting_time() -> None:  # SPEC I2
+    ran = fleet(replicas=1)
+    item = request("req-1", 400, 10, 10 * NS_PER_MS)
+    ran.offer([item])
+    ran.sim.at(11 * NS_PER_MS, lambda _: ran.sim.kill(ran.replicas[0]))
+    ran.sim.at(300 * NS_PER_MS, lambda _: ran.sim.restart(ran.replicas[0]))
+    ran.sim.run()
+    evidence = ran.sim.clients.streams[item.id].evidence
+    assert evidence is not None
+    assert evidence.segments["gateway_queue"] == pytest.approx(290.0, abs=1.0)
+    assert evidence.segments["network_wait"] == pytest.approx(0.1)

@@ -36,7 +36,11 @@ class Tracked:
         self.emitted: list[int] = []
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
+        self.first_token_ns: Ns | None = None
         self.last_token_ns: Ns | None = None
+        self.resumed_ns: Ns | None = None  # dispatched again after tokens were streamed; no token since
+        self.waited_ns: Ns = 0  # from the last token of a lost replica to the next dispatch
+        self.recomputed_ns: Ns = 0  # from there to the next token
         self.cached_tokens = 0  # of the stay that sent the first token
         self.is_over = False  # End was said
         self.is_worker_done = True  # no replica will send Finished
@@ -131,6 +135,7 @@ class Book:
                 )
             if tracked.state is not RequestState.STREAMING:
                 tracked.change(Change.TOKENS, at_ns, f"{src} token {index}")
+                self._streams_again(tracked, at_ns)
             emitted.append(token)
             tracked.last_token_ns = at_ns
             score = scores[place] if scores else None
@@ -140,6 +145,15 @@ class Book:
             if told is not None and told.owner == src and message.epochs[place] == told.epoch:
                 told.cached_tokens = cached
         return taken
+
+    @staticmethod
+    def _streams_again(tracked: Tracked, at_ns: Ns) -> None:
+        if tracked.first_token_ns is None:
+            tracked.first_token_ns = at_ns
+        elif tracked.resumed_ns is not None and tracked.last_token_ns is not None:
+            tracked.waited_ns += tracked.resumed_ns - tracked.last_token_ns
+            tracked.recomputed_ns += at_ns - tracked.resumed_ns
+            tracked.resumed_ns = None
 
     @staticmethod
     def require_complete(tracked: Tracked, message: Finished) -> None:
@@ -166,7 +180,7 @@ class Book:
         closed = tracked.closed
         if not tracked.is_over or not tracked.is_worker_done or closed is None:
             return None
-        request, lease, marks = tracked.request, LeaseId(tracked.request.id), tracked.marks
+        request, lease, marks = tracked.request, LeaseId(tracked.request.id), _marks(tracked)
         prompt = len(request.prompt) if isinstance(request, LlmRequest) and tracked.dispatched_ns is not None else 0
         self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
         device_ns = 0 if marks is None else marks.device_ns
@@ -204,3 +218,20 @@ class Book:
                 raise InvariantError(f"request {tracked.request.id} waits but {tracked.owner} owns it")
         if self._in_flight.reserved + self._in_flight.used > len(self.requests):
             raise InvariantError(f"{self._in_flight.reserved} in flight, {len(self.requests)} open")
+
+
+def _marks(tracked: Tracked) -> WorkerMarks | None:
+    """Return the last replica's marks. After a loss they begin too late: the front's own stamps stand in for the first
+    token, and the gap is preempted and recomputed time, so that it never enters TPOT."""
+    marks = tracked.marks
+    if marks is None or tracked.dispatched_ns is None or not (tracked.waited_ns or tracked.recomputed_ns):
+        return marks
+    return msgspec.structs.replace(
+        marks,
+        received_ns=tracked.dispatched_ns,
+        scheduled_ns=tracked.dispatched_ns,
+        first_token_ns=tracked.first_token_ns,
+        preempted_ns=marks.preempted_ns + marks.preempted_before_first_ns + tracked.waited_ns,
+        preempted_before_first_ns=0,
+        recompute_ns=marks.recompute_ns + tracked.recomputed_ns,
+    )

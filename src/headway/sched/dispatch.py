@@ -102,7 +102,9 @@ class Dispatcher:
             tracked.epoch += 1
         tracked.change(Change.DISPATCH, at_ns, f"{replica} epoch {tracked.epoch}")
         tracked.owner, tracked.is_worker_done = replica, False
-        if tracked.dispatched_ns is None:
+        if tracked.emitted:
+            tracked.resumed_ns = at_ns
+        else:  # an earlier dispatch that brought no token was waiting too
             tracked.dispatched_ns = at_ns
         number = self.router.commit(tracked.request, replica, at_ns)
         message = Submit(

@@ -1,7 +1,8 @@
+from tests.unit.sched.desk import Desk
+
 from headway.core.events import ClientGone
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.messages import Cancel, TakeOver, TakeOverAck
-from tests.unit.sched.desk import Desk
 
 REQ, MOVE = RequestId("req-1"), TransferId("move-1")
 
