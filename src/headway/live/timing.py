@@ -26,17 +26,21 @@ def runnable_since(event: Event) -> Ns:
 
 
 class StepClock:
-    """The device's timeline at one replica. Steps end in order."""
+    """The timeline of one replica's executor. Steps end in order.
+
+    Planning is overlapped where the executor is at work on another step: it prepares or computes, on a processor both
+    in one thread, and planning beside either adds nothing to the critical path.
+    """
 
     def __init__(self) -> None:
-        self._busy: deque[tuple[Ns, Ns]] = deque(maxlen=_KEPT)
+        self._busy: deque[tuple[Ns, Ns]] = deque(maxlen=_KEPT)  # from launch to results, without what lies in two
 
     def complete(self, timing: StepTiming, handed: Handed) -> StepTiming:
         """Fold in one finished step and return its timing with planning, idle gap and overlap."""
         free_since = self._busy[-1][1] if self._busy else handed.runnable_ns
         idle_ns = max(0, timing.started_ns - max(free_since, handed.runnable_ns))
         hidden_ns = self._busy_within(handed.planned_ns, handed.planned_ns + handed.plan_ns)
-        self._busy.append((timing.started_ns, timing.done_ns))
+        self._busy.append((max(timing.launched_ns, free_since) if self._busy else timing.launched_ns, timing.done_ns))
         return msgspec.structs.replace(
             timing,
             plan_ns=handed.plan_ns,

@@ -20,6 +20,22 @@ def test_planning_after_the_device_stopped_is_exposed_as_idle_gap() -> None:
     assert (second.plan_ns, second.overlapped_ns, second.idle_gap_ns) == (30, 0, 31)
 
 
+def test_planning_beside_the_preparation_of_a_step_is_overlapped_too() -> None:
+    # SPEC B6
+    clock = StepClock()
+    clock.complete(StepTiming(0, 40, 100), Handed(0, 0, 0))
+    second = clock.complete(StepTiming(100, 140, 200), Handed(planned_ns=10, plan_ns=20, runnable_ns=0))
+    assert (second.overlapped_ns, second.idle_gap_ns) == (20, 40)
+
+
+def test_time_in_two_steps_counts_once() -> None:
+    clock = StepClock()
+    clock.complete(StepTiming(0, 0, 100), Handed(0, 0, 0))
+    clock.complete(StepTiming(50, 100, 200), Handed(0, 0, 0))
+    third = clock.complete(StepTiming(150, 200, 300), Handed(planned_ns=40, plan_ns=100, runnable_ns=0))
+    assert third.overlapped_ns == 100
+
+
 def test_planning_half_hidden_counts_half() -> None:
     clock = StepClock()
     clock.complete(StepTiming(0, 0, 100), Handed(0, 0, 0))
