@@ -435,29 +435,45 @@ class NaiveScheduler:
 
     def _prefill(self, step: int, rows: list[Row]) -> None:
         partial = [s for s in self.running if s.state == "prefill"]
+        behind: list[One] = []
+        if self.order == "priority":
+            partial.sort(key=lambda s: -s.request.urgency)
+            head = self.head(step)
+            if head is not None:
+                behind = [s for s in partial if self.outranks(head, s)]
+                partial = [s for s in partial if s not in behind]
+        self._advance(partial, step, rows, len(behind))
+        while self.calm and not self.stalled and len(self.running) < self.params.max_seqs:
+            if not self._admit(step, rows, len(behind)):
+                break
+        self._advance(behind, step, rows, 0)
+
+    def _advance(self, partial: list[One], step: int, rows: list[Row], behind: int) -> None:
         for at, seq in enumerate(partial):
-            others = at + 1 < len(partial) or self._may_admit()
+            others = at + 1 < len(partial) or behind > 0 or self._may_admit()
             count = self._count(seq, seq.computed, rows, others=others)
             if count < 1:
-                break
+                return
             self._chunk(seq, step, count, rows)
-        while self.calm and not self.stalled and len(self.running) < self.params.max_seqs:
-            head = self.head(step)
-            if head is None or head.ready_after > self.done:
-                return
-            hits = self._hits(head, step)
-            if sum(row[2] for row in rows) + len(self.decoding) >= self.params.step_tokens:
-                return
-            if self._need(head, hits, soon=False) > self.pool.available:
-                self.blocked = (self.waiting.changes, self.pool.epoch, step)
-                return
-            start = max(len(hits) * self.size, head.computed)
-            others = len(self.waiting) > 1 and len(self.running) + 1 < self.params.max_seqs
-            count = self._count(head, start, rows, others=others)
-            if count < 1:
-                return
-            self._start(head, hits, step)
-            self._chunk(head, step, count, rows)
+
+    def _admit(self, step: int, rows: list[Row], behind: int) -> bool:
+        head = self.head(step)
+        if head is None or head.ready_after > self.done:
+            return False
+        hits = self._hits(head, step)
+        if sum(row[2] for row in rows) + len(self.decoding) >= self.params.step_tokens:
+            return False
+        if self._need(head, hits, soon=False) > self.pool.available:
+            self.blocked = (self.waiting.changes, self.pool.epoch, step)
+            return False
+        start = max(len(hits) * self.size, head.computed)
+        others = behind > 0 or (len(self.waiting) > 1 and len(self.running) + 1 < self.params.max_seqs)
+        count = self._count(head, start, rows, others=others)
+        if count < 1:
+            return False
+        self._start(head, hits, step)
+        self._chunk(head, step, count, rows)
+        return True
 
     def _may_admit(self) -> bool:
         """Could the queue use this step, as far as the last look at its head tells."""

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.property.llm_world import World, random_config
 
-WORLDS = 400
+WORLDS = 200
 BATCHES = 4
 
 

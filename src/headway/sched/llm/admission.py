@@ -60,7 +60,7 @@ def admit(m: MachineState, draft: Draft) -> None:
         if not fits(m, seq, hits, soon=False):
             _block(m, draft, seq)
             return
-        draft.contended = m.waiting > 1 and m.running + 1 < m.params.max_seqs
+        draft.contended = draft.behind > 0 or (m.waiting > 1 and m.running + 1 < m.params.max_seqs)
         count = chunk_size(m, draft, seq, max(len(hits) * m.block_size, seq.computed))
         if count < 1:
             return

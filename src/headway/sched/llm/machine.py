@@ -22,7 +22,7 @@ from headway.sched.llm.grants import grant
 from headway.sched.llm.intake import new_seq
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool, CountingPool
-from headway.sched.llm.prefill import advance_partials, cache_output, seat_adopted
+from headway.sched.llm.prefill import advance_partials, cache_output, in_turn, seat_adopted
 from headway.sched.llm.records import record
 from headway.sched.llm.reporting import Reporting
 from headway.sched.llm.sequence import Seq, SeqState
@@ -175,16 +175,25 @@ class LlmMachine(Reporting):
         if m.waiting and draft.calm and m.order.displaces and not m.stalled:
             displace(m, draft)
         if (m.partial or m.waiting or m.adopted) and not self._must_not_overlap():
-            draft.decodes = m.decodes
-            draft.kv_tokens = m.kv_base + m.decodes * (step + 1)
-            seat_adopted(m)
-            advance_partials(m, draft)
-            if draft.calm and not m.stalled and m.waiting:
-                admit(m, draft)
+            self._prefill(draft)
         if not m.decodes and not draft.chunks and not m.swap_outs:
             # Victims made room, and no open step will end and ask again: this plan is the occasion to use it.
             return None if draft.calm or m.step > m.done else self.plan(at_ns)
         return self._commit(draft)
+
+    def _prefill(self, draft: Draft) -> None:
+        m = self.state
+        draft.decodes = m.decodes
+        draft.kv_tokens = m.kv_base + m.decodes * (draft.step + 1)
+        seat_adopted(m)
+        before, behind = in_turn(m, draft.step)
+        draft.behind = len(behind)
+        advance_partials(m, draft, before)
+        if draft.calm and not m.stalled and m.waiting:
+            admit(m, draft)
+        draft.behind = 0
+        if behind:
+            advance_partials(m, draft, behind)
 
     def _drain_due(self, step: int) -> None:
         """Those whose last token an open step samples leave the batch."""

@@ -12,12 +12,29 @@ from headway.sched.llm.sequence import Seq, SeqState
 from headway.sched.llm.state import Draft, MachineState
 
 
-def advance_partials(m: MachineState, draft: Draft) -> None:
-    """Go on with prompts that are partly computed, in order of admission."""
-    left = len(m.partial)
-    for seq in list(m.partial):
+def in_turn(m: MachineState, step: int) -> tuple[list[Seq], list[Seq]]:
+    """Partly computed prompts that go on before the queue's head, and those behind it.
+
+    Where urgency counts, tokens of the step go to the urgent first: a head does not wait for a long calm prompt.
+    """
+    if not m.order.displaces:
+        return list(m.partial), []
+    partial = sorted(m.partial, key=lambda seq: -seq.urgency)
+    head = m.order.head(step) if m.waiting else None
+    if head is None:
+        return partial, []
+    return (
+        [seq for seq in partial if not m.order.outranks(head, seq)],
+        [seq for seq in partial if m.order.outranks(head, seq)],
+    )
+
+
+def advance_partials(m: MachineState, draft: Draft, partial: list[Seq]) -> None:
+    """Go on with prompts that are partly computed."""
+    left = len(partial)
+    for seq in partial:
         left -= 1
-        draft.contended = left > 0 or m.may_admit
+        draft.contended = left > 0 or draft.behind > 0 or m.may_admit
         count = chunk_size(m, draft, seq, seq.computed)
         if count < 1:
             return

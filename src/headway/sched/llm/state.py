@@ -34,6 +34,7 @@ class Draft:
 
     __slots__ = (
         "at_ns",
+        "behind",
         "calm",
         "chunks",
         "contended",
@@ -60,6 +61,7 @@ class Draft:
         self.decodes = self.kv_tokens = 0
         self.prefill_tokens = self.prefill_pairs = 0
         self.contended = False
+        self.behind = 0  # partly computed prompts that go on after admissions
 
 
 class MachineState:

@@ -104,3 +104,19 @@ def test_records_who_was_passed_over() -> None:
     (record,) = r.decisions("order")
     assert record.chosen == "req-2"
     assert [option.name for option in record.alternatives] == ["req-2", "req-1"]
+
+
+# SPEC A9: tokens of the step are a resource too
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_urgent_prompt_does_not_wait_for_long_calm_ones_to_prefill(depth: int) -> None:
+    limits = make_limits(kv_blocks=400, max_model_len=500)
+    r = rig(limits=limits, max_seqs=8, async_depth=depth, step_tokens=16, chunk_params={"tokens": 8})
+    calm = [r.new(200, 2) for _ in range(2)]
+    for _ in range(3):
+        r.step()
+    urgent = r.new(12, 2, urgency=1)
+    for _ in range(2):
+        r.step()
+    assert [chunk.count for plan in r.plans for chunk in plan.chunks if chunk.seq == urgent] == [8, 4]
+    assert all(r.seq(number).preemptions == 0 for number in calm), "they only go on later"
+    r.drain()
