@@ -119,6 +119,23 @@ def test_a_lost_replica_costs_time_but_not_time_per_token() -> None:  # SPEC I2,
     assert evidence.tpot_ms == pytest.approx(ran.params.truth.base_ns / 1e6, rel=0.05)
 
 
+def test_waiting_for_a_replica_that_loads_is_told_apart_and_makes_the_request_a_cold_one() -> None:  # SPEC I2, A13
+    ran = fleet(replicas=1)
+    cold, hot = request("req-1", 40, 10, 100 * NS_PER_MS), request("req-2", 40, 10, 800 * NS_PER_MS)
+    ran.offer([cold, hot])
+    ran.sim.at(50 * NS_PER_MS, lambda _: ran.sim.kill(ran.replicas[0]))
+    ran.sim.at(400 * NS_PER_MS, lambda _: ran.sim.restart(ran.replicas[0]))
+    ran.sim.run()
+    first, second = (ran.sim.clients.streams[item.id].evidence for item in (cold, hot))
+    assert first is not None
+    assert second is not None
+    assert first.cold_start
+    assert first.model_load_ms == first.segments["model_load"] == pytest.approx(300.0, abs=1.0)
+    assert first.segments["gateway_queue"] < 5.0
+    assert sum(first.segments.values()) == pytest.approx(first.e2e_ms)
+    assert (second.cold_start, second.model_load_ms) == (False, 0.0)
+
+
 def test_a_replica_lost_before_the_first_token_is_waiting_time() -> None:  # SPEC I2
     ran = fleet(replicas=1)
     item = request("req-1", 400, 10, 10 * NS_PER_MS)

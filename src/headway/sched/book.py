@@ -36,6 +36,8 @@ class Tracked:
         self.emitted: list[int] = []
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
+        self.cold_ns: Ns | None = None  # it arrived here while no replica served its model
+        self.model_load_ns: Ns = 0
         self.first_token_ns: Ns | None = None
         self.last_token_ns: Ns | None = None
         self.resumed_ns: Ns | None = None  # dispatched again after tokens were streamed; no token since
@@ -201,6 +203,8 @@ class Book:
                 ended_ns=closed.at_ns,
                 output_tokens=tracked.output_tokens,
                 input_bytes=closed.input_bytes,
+                model_load_ns=tracked.model_load_ns,
+                cold_start=tracked.cold_ns is not None,
                 outcome=tracked.outcome,
                 decisions=tuple(tracked.decisions),
             ),

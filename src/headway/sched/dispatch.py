@@ -66,6 +66,8 @@ class Dispatcher:
         self._waiting[request.id] = tracked
         if not self.router.forecast(request, at_ns):
             self._out.append(WakeAt(at_ns + self._replica_wait_ns, TimerId(f"replica:{request.id}")))
+            if tracked.attempts == 0 and tracked.dispatched_ns is None:
+                tracked.cold_ns = at_ns
 
     def leave(self, request: RequestId) -> None:
         """Take a request out of the queue, if it waits."""
@@ -106,6 +108,8 @@ class Dispatcher:
             tracked.resumed_ns = at_ns
         else:  # an earlier dispatch that brought no token was waiting too
             tracked.dispatched_ns = at_ns
+            if tracked.cold_ns is not None and tracked.attempts == 0:
+                tracked.model_load_ns = max(0, self.router.replicas[replica].joined_ns - tracked.cold_ns)
         number = self.router.commit(tracked.request, replica, at_ns)
         message = Submit(
             tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number

@@ -31,7 +31,7 @@ class Replica:
     def __init__(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
         self.id, self.incarnation = node, incarnation
         self.report: ReplicaReport | None = None
-        self.heard_ns = at_ns
+        self.joined_ns = self.heard_ns = at_ns
         self.now_ns = at_ns  # set by the router before a policy looks
         self.number = 0  # of the last dispatch
         self.is_full = False  # refused since the last report
