@@ -1,5 +1,6 @@
 """`Serving` (adapters/gateway/ports) around one FrontNode: requests in, streams out, and what operators read."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.estimates import estimate
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_trace
 from headway.live.streams import StreamEdge
 
 
@@ -145,10 +146,12 @@ class LiveServing:
         """Predict one sequence on the replicas as they are now."""
         return estimate(request, self._board)
 
-    def trace(self, seconds: float) -> bytes:
-        """A Chrome/Perfetto file of the last `seconds`."""
+    async def trace(self, seconds: float) -> bytes:
+        """A Chrome/Perfetto file of the last `seconds`, written in a thread: streams go on meanwhile."""
         since_ns = self.now_ns() - ns_from_s(seconds)
-        return self._timeline.trace(since_ns, self._evidence.since(since_ns))
+        seen = self._timeline.since(since_ns)
+        packed = self._evidence.packed()
+        return await asyncio.to_thread(write_trace, seen, packed, since_ns)
 
     # Records
 

@@ -56,20 +56,22 @@ class EvidenceStore:
         packed = self._packed.get(request)
         return None if packed is None else _evidence.decode(packed)
 
-    def since(self, at_ns: Ns) -> list[EvidenceRecord]:
-        """Records of requests that ended at or after `at_ns`, oldest first."""
-        found: list[EvidenceRecord] = []
-        for packed in reversed(self._packed.values()):
-            record = _evidence.decode(packed)
-            if record.ended_ns < at_ns:
-                break
-            found.append(record)
-        return found[::-1]
+    def packed(self) -> tuple[bytes, ...]:
+        """All records as they are kept, oldest first."""
+        return tuple(self._packed.values())
 
     def _drop(self, request: RequestId) -> None:
         packed = self._packed.pop(request, None)
         if packed is not None:
             self.bytes -= len(packed)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A part of the timeline, fixed, so that a thread may write it out."""
+
+    loads: tuple[Span, ...]
+    steps: tuple[tuple[NodeId, StepSpan], ...]
+    decisions: tuple[tuple[str, Decision], ...]
 
 
 class Timeline:
@@ -100,18 +102,30 @@ class Timeline:
         """The steps that are kept."""
         return {node: tuple(steps) for node, steps in self._steps.items()}
 
-    def trace(self, since_ns: Ns, requests: Sequence[EvidenceRecord]) -> bytes:
-        """A Chrome/Perfetto file of everything that ended at or after `since_ns`."""
-        loads = (span for span in self._loads if span.end_ns >= since_ns)
-        steps = (
-            span
-            for node, kept in self._steps.items()
-            for step in kept
-            if step.timing.done_ns >= since_ns
-            for span in _step_spans(node, step)
+    def since(self, at_ns: Ns) -> Seen:
+        """Everything that ended at or after `at_ns`."""
+        return Seen(
+            tuple(span for span in self._loads if span.end_ns >= at_ns),
+            tuple((node, step) for node, kept in self._steps.items() for step in kept if step.timing.done_ns >= at_ns),
+            tuple((origin, made) for origin, made in self._decisions if made.at_ns >= at_ns),
         )
-        decisions = (_decision_span(origin, made) for origin, made in self._decisions if made.at_ns >= since_ns)
-        return chrome_trace(chain(loads, steps, decisions), requests)
+
+
+def write_trace(seen: Seen, packed: Sequence[bytes], since_ns: Ns) -> bytes:
+    """A Chrome/Perfetto file of what was seen, and of the requests (`EvidenceStore.packed`) that ended since."""
+    steps = (span for node, step in seen.steps for span in _step_spans(node, step))
+    decisions = (_decision_span(origin, made) for origin, made in seen.decisions)
+    return chrome_trace(chain(seen.loads, steps, decisions), _ended_since(packed, since_ns))
+
+
+def _ended_since(packed: Sequence[bytes], at_ns: Ns) -> list[EvidenceRecord]:
+    found: list[EvidenceRecord] = []
+    for raw in reversed(packed):
+        record = _evidence.decode(raw)
+        if record.ended_ns < at_ns:
+            break
+        found.append(record)
+    return found[::-1]
 
 
 def _decision_span(origin: str, made: Decision) -> Span:

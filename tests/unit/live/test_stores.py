@@ -4,7 +4,7 @@ from headway.core.decisions import Alternative, Decision
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.plans import StepTiming
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_trace
 from headway.live.wire import StepSpan
 
 REP = NodeId("rep-1")
@@ -21,7 +21,9 @@ def step(number: int, done_ns: int) -> StepSpan:
 
 
 def trace(timeline: Timeline, since_ns: int, requests: list[EvidenceRecord]) -> list[dict[str, object]]:
-    file = msgspec.json.decode(timeline.trace(since_ns, requests), type=dict[str, object])
+    packed = [msgspec.msgpack.encode(request) for request in requests]
+    written = write_trace(timeline.since(since_ns), packed, since_ns)
+    file = msgspec.json.decode(written, type=dict[str, object])
     events = file["traceEvents"]
     assert isinstance(events, list)
     return events
@@ -58,11 +60,17 @@ def test_a_record_of_the_same_request_replaces_the_first() -> None:
     assert (len(store), store.bytes) == (1, size)
 
 
-def test_records_since_a_moment_are_those_that_ended_after_it() -> None:
+def test_a_trace_shows_the_requests_that_ended_since() -> None:
+    records = [record(number, 10 * number) for number in range(5)]
+    events = trace(Timeline(TelemetrySettings()), 20, records)
+    assert {event["id"] for event in events if event["ph"] == "b"} == {"req-2", "req-3", "req-4"}
+
+
+def test_packed_records_come_oldest_first() -> None:
     store = EvidenceStore(10, 1 << 20)
-    for number in range(5):
-        store.add(record(number, 10 * number))
-    assert [found.request for found in store.since(20)] == ["req-2", "req-3", "req-4"]
+    for number in (1, 2, 1):
+        store.add(record(number))
+    assert [msgspec.msgpack.decode(raw, type=EvidenceRecord).request for raw in store.packed()] == ["req-2", "req-1"]
 
 
 def test_steps_beyond_the_kept_time_are_forgotten() -> None:

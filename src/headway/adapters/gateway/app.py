@@ -190,7 +190,7 @@ class Gateway:
         if not _SECONDS.fullmatch(text) or float(text) <= 0:
             message = f"`seconds` is {text[:64]!r}; it must be a positive number."
             raise RequestError(message, code="invalid_value", param="seconds")
-        await exchange.respond(200, self._serving.trace(float(text)))
+        await exchange.respond(200, await self._serving.trace(float(text)))
 
     async def _metrics(self, exchange: Exchange, _: str) -> None:
         await exchange.respond(200, self.metrics.render(), content_type=CONTENT_TYPE)

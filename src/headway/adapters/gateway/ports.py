@@ -113,6 +113,6 @@ class Serving(Protocol):
         """Predict one sequence on the replicas as they are now."""
         ...
 
-    def trace(self, seconds: float) -> bytes:
+    async def trace(self, seconds: float) -> bytes:
         """A Chrome/Perfetto trace of the last `seconds`: engine steps, requests, decisions."""
         ...

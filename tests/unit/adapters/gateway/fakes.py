@@ -194,7 +194,7 @@ class FakeServing:
         tokens = request.sampling.max_tokens
         return Estimate(5 * NS_PER_MS, 2 * NS_PER_MS, 0.005 + 0.002 * tokens, 1024 * tokens, "admit")
 
-    def trace(self, seconds: float) -> bytes:
+    async def trace(self, seconds: float) -> bytes:
         return json.dumps({"traceEvents": [], "seconds": seconds}).encode()
 
     def _default_script(self, request: LlmRequest) -> Sequence[int]:
