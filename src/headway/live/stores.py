@@ -98,10 +98,6 @@ class Timeline:
         """Keep a decision that `origin` made."""
         self._decisions.append((origin, decision))
 
-    def steps(self) -> dict[NodeId, Sequence[StepSpan]]:
-        """The steps that are kept."""
-        return {node: tuple(steps) for node, steps in self._steps.items()}
-
     def since(self, at_ns: Ns) -> Seen:
         """Everything that ended at or after `at_ns`."""
         return Seen(

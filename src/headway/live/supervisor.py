@@ -186,8 +186,9 @@ class Supervisor:
         if life.reason is None:
             tail = " | ".join(life.last_lines)
             life.reason = f"its process ended with {_exit_words(code)}" + (f": {tail}" if tail else "")
-        self._hub.leave(spec.node, incarnation, life.reason)
-        self._watcher.lost(spec.node, incarnation, life.reason)
+        if not self._stopping.is_set():  # an end that was asked for is no loss
+            self._hub.leave(spec.node, incarnation, life.reason)
+            self._watcher.lost(spec.node, incarnation, life.reason)
         return life
 
     @staticmethod
