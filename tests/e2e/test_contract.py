@@ -64,8 +64,11 @@ def key_lines() -> str:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("contract") / "headway.toml"
     path.write_text(key_lines() + "[limits]\nbody_bytes = 100000\n[engine.synthetic]\nstep_us = 1000\n")
-    with serve("--engine", "synthetic", "--config", str(path)) as running:
+    with serve("--engine", "synthetic", "--config", str(path), "--verbose") as running:
         yield running
+        told = "\n".join((*running.out, *running.errors))
+        assert "-key" not in told  # SPEC M5: no secrets in logs
+        assert "shared secret" not in told
         assert not [line for line in running.errors if "Traceback" in line], running.errors
 
 

@@ -148,6 +148,30 @@ def test_an_engine_stopped_for_too_long_is_replaced() -> None:
         serves_again(server, 2)
 
 
+def test_without_restarts_left_the_rest_serves_and_then_the_server_ends_with_the_reason() -> None:
+    # SPEC A11
+    last = ("--set", "supervisor.restarts_max=0", "--set", "server.shutdown_s=0.5")
+    with serve(*SLOW_STEPS, *last, "--replicas", "2") as server:
+        bodies = [body(number, 4000) | {"ignore_eos": True} for number in range(6)]
+        first, second = children(server)
+
+        async def kill() -> None:
+            while server.held().get("gateway/in_flight") != 6:
+                await asyncio.sleep(0.01)
+            os.kill(first, signal.SIGKILL)
+            while len(children(server)) != 1:
+                await asyncio.sleep(0.01)
+            assert server.call("/ready")[0] == 200
+            assert server.held()["gateway/in_flight"] == 6
+            os.kill(second, signal.SIGKILL)
+
+        codes = {one.code for one in disturbed(server, bodies, kill)}
+        assert codes <= {*ERROR_CODES, "shutting_down"}, codes
+        assert server.end(15) == 1
+        assert [line for line in server.errors if "every one used up its restarts" in line]
+        assert not [line for line in server.errors if "Traceback" in line], server.errors
+
+
 def test_an_engine_that_dies_again_and_again_ends_every_request_with_an_error() -> None:
     # SPEC A11
     with serve(*SLOW_STEPS, *QUICK_RESTART, "--set", "front.patience.replica_wait_s=1") as server:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from tests.e2e.serving import Server, children, is_alive, serve, until
@@ -36,15 +37,17 @@ def ended_in_order(server: Server, replicas: list[int]) -> None:
     assert not [line for line in server.errors if "Traceback" in line], server.errors
 
 
-def test_answers_that_fit_into_the_time_are_finished() -> None:
+def test_answers_that_fit_into_the_time_are_finished_and_no_file_is_left(tmp_path: Path) -> None:
     # SPEC A11
-    with serve(*SLOW_STEPS, "--set", "server.shutdown_s=8") as server:
+    with serve(*SLOW_STEPS, "--set", "server.shutdown_s=8", TMPDIR=str(tmp_path)) as server:
+        assert list(tmp_path.iterdir())
         replicas = children(server)
         stream, whole, _ = asyncio.run(answers_after_sigterm(server, 60))
         assert whole.status == 200
         assert whole.json()["usage"]["completion_tokens"] == 60  # type: ignore[index]  # JSON
         assert stream.events()[-1] == "[DONE]"
         ended_in_order(server, replicas)
+        assert not list(tmp_path.iterdir())
 
 
 def test_answers_that_do_not_fit_end_with_a_clean_error() -> None:
