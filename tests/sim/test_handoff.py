@@ -9,7 +9,7 @@ from tests.sim.workloads import fleet, levels, mix, request, run, wrong
 from headway.core.draw import draw_below
 from headway.core.events import MessageArrived
 from headway.core.ids import NodeId, RequestId, TransferId
-from headway.core.messages import Commit, Drain, Migrate, MigrationEnded, StageAck
+from headway.core.messages import Commit, Drain, Migrate, MigrationEnded, StageAck, TakeOver
 from headway.core.units import NS_PER_MS, Ns
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import FrontConfig, WorkerConfig
@@ -270,3 +270,31 @@ def test_the_front_has_the_last_word_however_late() -> None:  # SPEC C4
     evidence = ran.sim.clients.streams[RequestId("req-1")].evidence
     assert evidence is not None
     assert evidence.replica == B
+
+
+def test_kv_that_a_failure_took_is_computed_again_by_the_new_owner() -> None:  # SPEC C4, A11
+    """The destination's engine fails between its question and the front's answer: only the tokens are left."""
+    ran = fleet()
+    asked: list[Ns] = []
+
+    def watch(src: NodeId, dst: NodeId, message: object) -> bool:
+        if isinstance(message, TakeOver):
+            asked.append(ran.sim.now_ns)
+            executor = ran.sim.lives[B].executor
+            assert executor is not None
+            executor.fail_next()
+        return False
+
+    ran.sim.network.drop = watch
+    ran.sim.network.delay = lambda src, dst, _: 50 * NS_PER_MS if asked and (src, dst) == (B, FRONT) else 0
+    requests = [request("req-1", 70, 120, NS_PER_MS), request("req-2", 30, 120, NS_PER_MS, family=2)]
+    ran.offer(requests)
+    migrate(ran, 100 * NS_PER_MS, "req-1")
+    ran.sim.run()
+    assert len(asked) == 1
+    assert wrong(ran, requests) == []
+    assert is_clean(ran)
+    evidence = ran.sim.clients.streams[RequestId("req-1")].evidence
+    assert evidence is not None
+    assert evidence.replica == B
+    assert [d.chosen for d in evidence.decisions if d.kind == "handoff"] == ["recompute"]

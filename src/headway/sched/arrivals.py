@@ -85,7 +85,9 @@ class Arrivals:
         computed = len(state.prompt) + len(state.outputs) - 1
         chosen, reason = "adopt", "the KV is here"
         seq = None
-        if not incoming.is_void:
+        if incoming.is_void:
+            chosen, reason = "recompute", "the engine failed before the front answered"
+        else:
             try:
                 seq = worker.machine.adopt(origin.request, state.outputs, incoming.blocks, computed, at_ns)
             except CapacityError as error:

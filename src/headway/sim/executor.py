@@ -48,6 +48,8 @@ class SimExecutor:
         if self._failing:
             self._failing -= 1
             self._generation += 1
+            if self.engine is not None:
+                self.engine.lose_kv()
             return StepFailed(now_ns, cause, plan.step, "injected failure")
         self.steps += 1
         if self.engine is None or plan.kind == "dummy":

@@ -231,6 +231,15 @@ def test_orphans_are_dropped_after_a_grace_unless_their_front_is_back() -> None:
         assert bench.node.worker.machine.live == int(comes_back)
 
 
+def test_the_loss_of_a_peers_older_life_changes_nothing() -> None:
+    bench = Bench()
+    bench.event(PeerJoined(0, "t", FRONT, 2))
+    bench.event(PeerLost(0, "t", FRONT, 1))
+    assert bench.timers() == []
+    bench.event(PeerLost(0, "t", FRONT, 2))
+    assert bench.timers() == [(f"orphans:{FRONT}", 10 * NS_PER_S)]
+
+
 def test_the_prefix_cache_is_forgotten_on_demand() -> None:  # SPEC B2
     bench = Bench()
     bench.submit(llm("req-1", prompt=64))

@@ -233,5 +233,9 @@ class SyntheticEngine:
         for place, block in enumerate(blocks):
             self._slots[block * size : (block + 1) * size] = values[place * size : (place + 1) * size]
 
+    def lose_kv(self) -> None:
+        """What a crash of the device leaves behind: every slot holds something, none what it should."""
+        self._slots = array("Q", [EMPTY ^ 1]) * len(self._slots)
+
     def close(self) -> None:
         """Nothing to free."""
