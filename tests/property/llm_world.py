@@ -138,7 +138,7 @@ def random_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig:
         weak_hashes=rng.random() < 0.2,
         arrival_rate=rng.choice([0.05, 0.3, 0.8]),
         cancel_rate=rng.choice([0.0, 0.02, 0.1]),
-        odd_rate=rng.choice([0.0, 0.0, 0.05]),
+        odd_rate=rng.choice([0.0, 0.03, 0.1]),
     )
 
 

@@ -88,7 +88,7 @@ class NaiveScheduler:
         self.last_kind = ""
         self.calm = True
         self.now = 0
-        self.blocked: tuple[int, int, int] | None = None
+        self.blocked: tuple[int, int, int, int] | None = None
         self.order, self.order_params = params.order.type, params.order.params
 
     def _worst(self, seq: One) -> int:
@@ -464,7 +464,7 @@ class NaiveScheduler:
         if sum(row[2] for row in rows) + len(self.decoding) >= self.params.step_tokens:
             return False
         if self._need(head, hits, soon=False) > self.pool.available:
-            self.blocked = (self.waiting.changes, self.pool.epoch, step)
+            self.blocked = (self.waiting.changes, self.pool.epoch, step, self.pool.evicted)
             return False
         start = max(len(hits) * self.size, head.computed)
         others = behind > 0 or (len(self.waiting) > 1 and len(self.running) + 1 < self.params.max_seqs)
@@ -481,7 +481,9 @@ class NaiveScheduler:
             return False
         if self.blocked is None or self.order == "fair":
             return True
-        changes, epoch, step = self.blocked
+        changes, epoch, step, evicted = self.blocked
+        if self.order == "lpm" and evicted != self.pool.evicted:
+            return True
         return changes != self.waiting.changes or epoch != self.pool.epoch or self.pool.last_registered >= step
 
     def _count(self, seq: One, start: int, rows: Iterable[Row], *, others: bool) -> int:

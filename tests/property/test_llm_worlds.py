@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.llm_world import World, random_config
 
 WORLDS = 200
-BATCHES = 4
+BATCHES = 2
 
 
 # SPEC B7, B8, B5, B6

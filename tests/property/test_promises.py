@@ -17,7 +17,7 @@ PATIENCE = 1  # plan: "not beyond one step" (P7 of field/engines.md)
 class PriorityWorld(World):
     """Counts how long a head lacks a seat or blocks that somebody holds whom it outranks."""
 
-    waits = 0
+    waits = head = 0
     longest = 0
 
     def plan(self) -> bool:
@@ -28,7 +28,9 @@ class PriorityWorld(World):
         outranked = head is not None and any(m.order.outranks(head, seq) for seq in m.order.victims(m.step + 1))
         if head is not None and m.running < m.params.max_seqs:
             outranked = outranked and not fits(m, head, find_hits(m, head, m.step + 1), soon=True)
-        self.waits = self.waits + 1 if outranked and planned else 0
+        same = head is not None and head.id == self.head
+        self.waits = (self.waits + 1 if same else 1) if outranked and planned else 0
+        self.head = 0 if head is None else head.id
         self.longest = max(self.longest, self.waits)
         return planned
 

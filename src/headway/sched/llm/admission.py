@@ -9,7 +9,7 @@ from headway.sched.llm.preemption import choose_victim, preempt
 from headway.sched.llm.prefill import chunk_size, introduce, plan_chunk
 from headway.sched.llm.records import record
 from headway.sched.llm.sequence import Seq, SeqState, blocks_for
-from headway.sched.llm.state import Draft, MachineState
+from headway.sched.llm.state import Blocked, Draft, MachineState
 
 
 def find_hits(m: MachineState, seq: Seq, step: int) -> list[int]:
@@ -101,15 +101,15 @@ def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:
 
 def _same_block(m: MachineState, head: Seq) -> bool:
     """This head failed before, and nothing came free since."""
-    if m.blocked is None or m.blocked[0] is not head or not m.nothing_came_free:
+    if m.blocked is None or m.blocked.head is not head or not m.nothing_came_free:
         return False
-    m.blocked = (head, m.blocked[1], m.changes, m.blocked[3])
+    m.blocked = m.blocked._replace(changes=m.changes, evicted=m.pool.evicted)
     return True
 
 
 def _block(m: MachineState, draft: Draft, seq: Seq) -> None:
-    first = m.blocked is None or m.blocked[0] is not seq
-    m.blocked = (seq, m.pool.epoch, m.changes, draft.step)
+    first = m.blocked is None or m.blocked.head is not seq
+    m.blocked = Blocked(seq, m.pool.epoch, m.changes, m.pool.evicted, draft.step)
     if first and m.params.decisions:
         need = blocks_for(seq.target, m.block_size)
         reason = f"needs up to {need} KV blocks, {m.pool.available} of {m.pool.size} are available"

@@ -38,6 +38,7 @@ class BlockPool:
         self.tokens = [b""] * size
         self.written = [0] * size  # the step that writes it; later steps may read it
         self.last_registered = 0
+        self.evicted = 0  # contents that left the index
         self._last_uid = 0
 
     @property
@@ -190,6 +191,7 @@ class BlockPool:
         del self.index[self.hash[block]]
         del self.home[self.uid[block]]
         self.uid[block] = 0
+        self.evicted += 1
 
     def _orphan(self, block: int) -> None:
         """Its parent was evicted before it (the parent was a twin of a block its users own): no walk finds it."""

@@ -4,14 +4,15 @@ Queries (`head`, `victims`, `outranks`, `count`) write nothing; only `observe_*`
 `step` is always the step being planned: the service of all earlier steps counts.
 """
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from headway.core.decisions import Alternative
 from headway.core.units import Ns
 from headway.cost.llm import StepCost
 from headway.sched.llm.sequence import Seq
 
-VICTIMS_MAX = 8
+VICTIMS_MAX: Final = 8
+HeadDependsOn = Literal["queue", "cache", "step"]  # what may change the head: arrivals and leavings, evictions, time
 
 
 class OrderPolicy(Protocol):
@@ -19,7 +20,7 @@ class OrderPolicy(Protocol):
 
     displaces: ClassVar[bool]  # a waiting request may take the place of a running one
     competes: ClassVar[bool]  # its pick can differ from first come, first served
-    lasting: ClassVar[bool]  # the head depends on queue and cache only, not on the step
+    head_depends_on: ClassVar[HeadDependsOn]
 
     def head(self, step: int) -> Seq | None:
         """The request to admit next; nobody is admitted past it."""

@@ -4,6 +4,8 @@ A decoding sequence is not visited per step: its counts are lines in the step nu
 a wheel (bucket n mod block size), its length limit in a calendar.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from headway.core.decisions import Decision
@@ -27,6 +29,16 @@ class Ended(msgspec.Struct, frozen=True):
     output_tokens: int
     cached_tokens: int = 0
     preemptions: int = 0
+
+
+class Blocked(NamedTuple):
+    """The head that did not fit, and what was so when it was looked at."""
+
+    head: Seq
+    epoch: int  # of the pool
+    changes: int  # of the queue
+    evicted: int  # from the prefix index
+    step: int
 
 
 class Draft:
@@ -103,7 +115,7 @@ class MachineState:
         self.swap_outs: list[Swap] = []
         self.at_ns: Ns = 0  # of the plan being made
         self.changes = 0  # of the queue
-        self.blocked: tuple[Seq, int, int, int] | None = None  # head, pool epoch, queue changes, step
+        self.blocked: Blocked | None = None
         self.loans: dict[int, int] = {}  # block -> references held outside (transfers)
         self.open_shapes: dict[int, StepShape] = {}  # steps whose time the belief will learn
         self.last_kind = ""
@@ -135,18 +147,18 @@ class MachineState:
 
         In between need only grows and room only shrinks.
         """
-        if self.blocked is None:
-            return False
-        _seq, epoch, _changes, when = self.blocked
-        return epoch == self.pool.epoch and self.pool.last_registered < when
+        known = self.blocked
+        return known is not None and known.epoch == self.pool.epoch and self.pool.last_registered < known.step
 
     @property
     def may_admit(self) -> bool:
         """Somebody waits, a seat is free, and the head is not known to be blocked."""
         if not self.waiting or self.running >= self.params.max_seqs:
             return False
-        known = self.blocked is not None and self.order.lasting and self.blocked[2] == self.changes
-        return not (known and self.nothing_came_free)
+        known, depends = self.blocked, self.order.head_depends_on
+        if known is None or known.changes != self.changes or depends == "step":
+            return True
+        return not self.nothing_came_free or (depends == "cache" and known.evicted != self.pool.evicted)
 
     # Membership
 

@@ -6,7 +6,7 @@ import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import Key, LazyHeap
-from headway.sched.llm.protocols import VICTIMS_MAX, OrderContext
+from headway.sched.llm.protocols import VICTIMS_MAX, HeadDependsOn, OrderContext
 from headway.sched.llm.sequence import Seq
 
 
@@ -38,7 +38,7 @@ class StaticOrder:
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
-    lasting: ClassVar[bool] = True
+    head_depends_on: ClassVar[HeadDependsOn] = "queue"
 
     def __init__(self, params: msgspec.Struct, context: OrderContext) -> None:
         self.context = context

@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import LazyHeap
 from headway.sched.llm.policies._static import Victims
-from headway.sched.llm.protocols import OrderContext
+from headway.sched.llm.protocols import HeadDependsOn, OrderContext
 from headway.sched.llm.sequence import Seq
 
 _UNIT = 720_720  # divisible by every weight up to 16, so their shares are exact
@@ -39,7 +39,7 @@ class Fair:
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
-    lasting: ClassVar[bool] = False
+    head_depends_on: ClassVar[HeadDependsOn] = "step"
     needs: ClassVar[frozenset[str]] = frozenset()
     sees: ClassVar[str] = "tokens served per tenant, tenant weights, arrival times"
     good_at: ClassVar[str] = "one tenant's flood does not delay the others"

@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import ALTERNATIVES_MAX
 from headway.sched.llm.policies._heap import Key
 from headway.sched.llm.policies._static import StaticOrder
-from headway.sched.llm.protocols import OrderContext
+from headway.sched.llm.protocols import HeadDependsOn, OrderContext
 from headway.sched.llm.sequence import Seq
 
 
@@ -24,6 +24,7 @@ class Lpm(StaticOrder):
         queue_max: Annotated[int, msgspec.Meta(ge=1)] = 64
         skips_max: Annotated[int, msgspec.Meta(ge=0)] = 16
 
+    head_depends_on: ClassVar[HeadDependsOn] = "cache"
     needs: ClassVar[frozenset[str]] = frozenset({"prefix_cache"})
     sees: ClassVar[str] = "the prefix index, queue length, arrival times"
     good_at: ClassVar[str] = "shared prompts and sessions under memory pressure: a prefix is used before it is evicted"
