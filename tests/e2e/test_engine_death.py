@@ -92,7 +92,7 @@ def test_killed_engines_lose_no_request_and_change_no_token(replicas: int, kills
     draw = random.Random(f"kills {replicas}")
     attempts = ("--set", f"front.patience.attempts_max={kills}")
     with serve(*SLOW_STEPS, *QUICK_RESTART, *attempts, "--replicas", str(replicas)) as server:
-        bodies = [body(number, 60 + number % 50) for number in range(16 * (1 + kills))]
+        bodies = [body(number, 60 + number % 50) for number in range(12 * (1 + kills))]
         undisturbed = asyncio.run(ask_all(server.url, bodies))
         assert all(one.text is not None for one in undisturbed)
 
@@ -123,7 +123,7 @@ def test_a_stopped_engine_goes_on_where_it_was(replicas: int) -> None:
         async def stop() -> None:
             await asyncio.sleep(0.1)
             os.kill(before[0], signal.SIGSTOP)
-            await asyncio.sleep(2)
+            await asyncio.sleep(1.2)
             assert server.call("/health")[0] == 200
             os.kill(before[0], signal.SIGCONT)
 
