@@ -81,12 +81,12 @@ class Server:
         return accounts
 
     def held(self) -> dict[str, int]:
-        """Level accounts that are no caches and not empty."""
-        return {
-            account["name"]: account["reserved"] + account["used"]
-            for account in self.accounts()
-            if account["kind"] == "level" and not account["cache"] and account["reserved"] + account["used"]
-        }
+        """What must be nothing after idle: all of a level that is no cache, and what a meter reserves."""
+        held = {}
+        for account in self.accounts():
+            used = account["used"] if account["kind"] == "level" and not account["cache"] else 0
+            held[account["name"]] = account["reserved"] + used
+        return {name: amount for name, amount in held.items() if amount}
 
 
 def children(server: Server) -> list[int]:

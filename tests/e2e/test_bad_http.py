@@ -16,8 +16,9 @@ WEBSOCKET = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    settings = ("--set", "limits.header_timeout_s=1", "--set", "limits.body_timeout_s=1")
-    with serve("--engine", "synthetic", *settings, "--set", "engine.synthetic.step_us=5000") as running:
+    limits = ("limits.header_timeout_s=1", "limits.body_timeout_s=1", "limits.keep_alive_s=2")
+    settings = [part for limit in (*limits, "engine.synthetic.step_us=5000") for part in ("--set", limit)]
+    with serve("--engine", "synthetic", *settings) as running:
         yield running
         until(lambda: not running.held(), lambda: f"the ledger is back to zero: {running.held()}")
         assert not [line for line in running.errors if "Traceback" in line], running.errors

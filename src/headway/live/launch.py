@@ -147,6 +147,7 @@ class Running:
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
+                timeout_keep_alive=self._config.limits.keep_alive_s,  # type: ignore[arg-type]  # any number works
                 timeout_graceful_shutdown=settings.shutdown_s,  # type: ignore[arg-type]  # any number works
             )
         )
