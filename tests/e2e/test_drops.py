@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import resource
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -147,6 +148,11 @@ def test_who_waits_in_the_queue_and_leaves_is_taken_out_of_it(server: Server) ->
 
     asyncio.run(run())
     freed(server)
+
+
+def test_clients_may_hold_as_many_files_open_as_the_system_allows(server: Server) -> None:
+    soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
 
 
 def unread(server: Server, raw: bytes) -> socket.socket:

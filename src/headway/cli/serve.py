@@ -75,8 +75,9 @@ def serve(
 
 async def _run(config: "Config", tell: Tell) -> int:
     from headway.core.errors import EngineError
-    from headway.live.launch import Running, bind, find_model
+    from headway.live.launch import Running, allow_open_files, bind, find_model
 
+    allow_open_files()
     try:
         listener = bind(config.server.host, config.server.port)
     except EngineError as error:

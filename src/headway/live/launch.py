@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -20,6 +22,8 @@ from headway.live.clock import Clock
 from headway.live.config import Config, gateway_settings
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
+
+log = logging.getLogger(__name__)
 
 SYNTHETIC_MODEL: Final = "synthetic"
 BACKLOG: Final = 2048
@@ -71,6 +75,14 @@ def plan(config: Config, served: Served) -> Plan:
         for number in range(config.model.replicas)
     )
     return Plan(replicas, config.front, config.fleet.migration, config.cost, config.telemetry, config.supervisor)
+
+
+def allow_open_files() -> None:
+    """Every client holds a file open; what shells allow by default is fewer than `front.in_flight_max`."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems name a limit that they do not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    log.info("open files allowed: %d", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def bind(host: str, port: int) -> socket.socket:
