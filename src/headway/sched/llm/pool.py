@@ -62,10 +62,13 @@ class BlockPool:
         if short > 0:
             taken = free[::-1]
             free.clear()
+            popitem, index, home, uid, keys = self.lru.popitem, self.index, self.home, self.uid, self.hash
             for _ in range(short):
-                block, _none = self.lru.popitem(last=False)
-                self._forget(block)
+                block, _none = popitem(last=False)
+                del index[keys[block]], home[uid[block]]
+                uid[block] = 0
                 taken.append(block)
+            self.evicted += short
         else:
             taken = free[: -count - 1 : -1]
             del free[len(free) - count :]
@@ -175,6 +178,32 @@ class BlockPool:
         self.index[key] = block
         self.home[uid] = block
         self.epoch += 1
+        return uid
+
+    def register_run(
+        self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
+    ) -> int:
+        """Offer the blocks of `span` in a row; return the identity of the last content, or BROKEN."""
+        index, uids, width = self.index, self.uid, self.width
+        alive = not isinstance(parent, int) or parent in self.home
+        uid, before = (parent if isinstance(parent, int) else BROKEN), self._last_uid
+        for i in span:
+            block, key, tokens = table[i], keys[i], raw[i * width : (i + 1) * width]
+            if not alive or key in index or uids[block]:
+                uid = self.register(block, key, parent, tokens, step)
+                if uid == BROKEN:
+                    break
+            else:
+                self._last_uid += 1
+                uid = uids[block] = self._last_uid
+                self.parent[block], self.hash[block], self.tokens[block] = parent, key, tokens
+                self.written[block] = step
+                index[key] = block
+                self.home[uid] = block
+            parent, alive = uid, True
+        if self._last_uid != before:
+            self.last_registered = step
+            self.epoch += self._last_uid - before
         return uid
 
     def forget_cached(self) -> None:

@@ -105,12 +105,8 @@ def cache_blocks(m: MachineState, seq: Seq, full: int, step: int) -> None:
     """Offer the first `full` blocks of `seq`, as far as they were not yet."""
     if seq.cached >= full or seq.parent == BROKEN:
         return
-    width, raw, parent = m.pool.width, seq.raw, seq.parent
-    for i in range(seq.cached, full):
-        parent = m.pool.register(seq.table[i], seq.hashes[i], parent, raw[i * width : (i + 1) * width], step)
-        if parent == BROKEN:
-            break
-    seq.cached, seq.parent = full, parent
+    seq.parent = m.pool.register_run(seq.table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
+    seq.cached = full
 
 
 def cache_output(m: MachineState, seq: Seq, output: Sequence[int], step: int) -> None:

@@ -194,6 +194,34 @@ def test_twins_register_one_content_and_the_chain_goes_on() -> None:
     pool.audit([first, twin], 0)
 
 
+@pytest.mark.parametrize("known", [0, 1, 3])
+def test_a_run_registers_what_one_by_one_would(known: int) -> None:
+    tokens = some(1, 2, 3, 1)
+    keys, content = block_hashes(ROOT, tokens, SIZE), raw(tokens)
+    one, run = BlockPool(12, SIZE), BlockPool(12, SIZE)
+    for pool in (one, run):
+        fill(pool, tokens[: known * SIZE])
+    parent: int | bytes = ROOT
+    table = one.take(4)
+    for i, block in enumerate(table):
+        parent = one.register(block, keys[i], parent, content[i * one.width : (i + 1) * one.width], 5)
+    assert run.register_run(run.take(4), keys, content, range(4), ROOT, 5) == parent
+    assert (run.index, run.home, run.uid, run.parent, run.written) == (
+        one.index, one.home, one.uid, one.parent, one.written,
+    )  # fmt: skip
+
+
+def test_a_run_that_meets_a_collision_is_cached_no_further() -> None:
+    pool = BlockPool(12, SIZE)
+    fill(pool, some(9))
+    keys = [*block_hashes(ROOT, some(1, 2), SIZE), pool.hash[0], b"z" * 16]
+    epoch = pool.epoch
+    assert pool.register_run(pool.take(4), keys, raw(some(1, 2, 3, 4)), range(4), ROOT, 5) == BROKEN
+    assert len(hits(pool, some(1, 2), step=6)) == 2
+    assert (pool.last_registered, pool.epoch > epoch) == (5, True)
+    assert b"z" * 16 not in pool.index
+
+
 def test_an_orphan_gives_way_to_the_same_content_under_a_new_parent() -> None:
     pool = BlockPool(5, SIZE)
     first, twin = fill(pool, some(1)), fill(pool, some(1, 2))  # the twin's child hangs on `first`
