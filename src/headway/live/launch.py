@@ -134,24 +134,37 @@ class Running:
         self._stop.set()
 
     async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
-        """Load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left."""
+        """Listen, load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left."""
+        server = self._http()
+        _listen(listener)
+        http = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(self._stop.wait())
-        loading = asyncio.create_task(self.live.start())
+        fleet = asyncio.create_task(self._fleet(server, ready))
         try:
-            await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not self._stop.is_set():
-                loading.result()
-                await self._serve(listener, ready)
+            await asyncio.wait({http, fleet, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if fleet.done():
+                fleet.result()
         finally:
-            loading.cancel()
-            stopping.cancel()
-            await asyncio.gather(loading, stopping, return_exceptions=True)
+            server.should_exit = True
+            await asyncio.gather(http, return_exceptions=True)
             await self.live.stop()
+            for task in (fleet, stopping):
+                task.cancel()
+            await asyncio.gather(fleet, stopping, return_exceptions=True)
+        http.result()
 
-    async def _serve(self, listener: socket.socket, ready: Callable[[], None]) -> None:
+    async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
+        """Load every replica, say that it is done, and watch them."""
+        await self.live.start()
+        while not server.started:
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        ready()
+        await self.live.run()
+
+    def _http(self) -> HttpServer:
         settings = self._config.server
         tokenizers = {self._served.name: self._served.tokenizer()}
-        server = HttpServer(
+        return HttpServer(
             uvicorn.Config(
                 build_app(self.live.serving, tokenizers, gateway_settings(self._config)),
                 http=http_protocol(self._config.limits),
@@ -163,17 +176,3 @@ class Running:
                 timeout_graceful_shutdown=settings.shutdown_s,  # type: ignore[arg-type]  # any number works
             )
         )
-        _listen(listener)
-        http = asyncio.create_task(server.serve(sockets=[listener]))
-        fleet = asyncio.create_task(self.live.run())
-        stopping = asyncio.create_task(self._stop.wait())
-        while not server.started and not http.done():
-            await asyncio.sleep(0.005)  # uvicorn has no event for it
-        ready()
-        await asyncio.wait({http, fleet, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await http
-        stopping.cancel()
-        if fleet.done():
-            fleet.result()
-        fleet.cancel()

@@ -58,8 +58,12 @@ class LiveServing:
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
-        """The front is there, and every model is loaded."""
+        """The front is there, with the models that are loaded already."""
         self._wiring, self._cards = wiring, tuple(cards)
+
+    def publish(self, cards: Sequence[ModelCard]) -> None:
+        """Every model is loaded."""
+        self._cards = tuple(cards)
 
     @property
     def _wired(self) -> Wiring:

@@ -34,11 +34,12 @@ from headway.adapters.gateway.sampling import (
 from headway.adapters.gateway.schema import ChatBody, CompletionBody
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.tokenizer import Tokenizer
-from headway.core.errors import RequestError
+from headway.core.errors import CapacityError, RequestError
 from headway.core.ids import ModelId, RequestId
 from headway.core.request import LlmRequest
 
 Route = Literal["/v1/chat/completions", "/v1/completions"]
+LOADING_RETRY_MS: Final = 2000
 GENERATION_ROUTES: Final[tuple[Route, ...]] = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -85,12 +86,19 @@ class Models:
         for card in self._serving.models():
             if card.id == name:
                 return card
+        self._require_loaded()
         raise RequestError(
             f"The model `{name}` does not exist or you do not have access to it.",
             status=404,
             code="model_not_found",
             param="model",
         )
+
+    def _require_loaded(self) -> None:
+        """Nobody can say that a model does not exist while all of them load. Raises CapacityError."""
+        if not self._serving.models():
+            _, why = self._serving.ready()
+            raise CapacityError(why, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)
 
     def text(self, name: str) -> tuple[ModelCard, Tokenizer]:
         """Return a text model. Raises RequestError when it is none."""
@@ -103,6 +111,7 @@ class Models:
         """Return the named model; without a name the only text model there is."""
         if name is not None:
             return self.text(name)
+        self._require_loaded()
         names = [card.id for card in self._serving.models() if "text" in card.modalities]
         if len(names) != 1:
             raise RequestError(

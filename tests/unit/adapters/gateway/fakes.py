@@ -88,6 +88,7 @@ class FakeServing:
         self.per_step = 1
         self.step_s = 0.0
         self.is_ready = (True, "")
+        self.is_loaded = True
         self.fail_after: tuple[int, ErrorOut] | None = None
         self.requests: list[LlmRequest] = []
         self.streams: dict[RequestId, FakeStream] = {}
@@ -159,7 +160,7 @@ class FakeServing:
             sink(record)
 
     def models(self) -> Sequence[ModelCard]:
-        return [self.card]
+        return [self.card] if self.is_loaded else []
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:
         live = sum(not stream.ended for stream in self.streams.values())

@@ -67,6 +67,16 @@ def test_ready_says_why_not() -> None:
     assert get(serving, "/health").status == 200
 
 
+def test_while_all_models_load_nobody_is_told_that_one_does_not_exist() -> None:
+    # SPEC M2
+    serving = FakeServing(TOY)
+    serving.is_ready, serving.is_loaded = (False, "no model is loaded yet"), False
+    for path, body in (("/v1/chat/completions", chat()), ("/tokenize", {"prompt": "x"})):
+        reply = post(serving, body, path)
+        assert (reply.status, reply.json()["error"]["code"]) == (503, "no_replica")
+        assert int(reply.headers["retry-after-ms"]) > 0
+
+
 def test_estimates_cover_all_choices_and_carry_a_price() -> None:
     serving = FakeServing(TOY)
 
