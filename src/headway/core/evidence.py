@@ -87,6 +87,7 @@ class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):
     decisions: tuple[Decision, ...]
     started_ns: Ns
     ended_ns: Ns
+    trace_id: str | None = None  # told by the edge, which knows the client's trace
 
 
 def _cuts(front: FrontMarks, worker: WorkerMarks | None) -> list[tuple[str, Ns]]:

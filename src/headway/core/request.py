@@ -36,6 +36,16 @@ class Slo(msgspec.Struct, frozen=True):
     e2e_deadline_ns: Ns | None = None
 
 
+class TraceContext(msgspec.Struct, frozen=True):
+    """The span of one request in its client's trace (W3C trace context). Nothing is decided by it."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None  # None: the trace begins with this span
+    is_sampled: bool
+    operation: str  # `gen_ai.operation.name`: chat, text_completion
+
+
 class LlmRequest(msgspec.Struct, frozen=True, tag=True):
     """One token sequence to generate. A client's `n=2` or list of prompts becomes several of these."""
 
@@ -55,6 +65,7 @@ class LlmRequest(msgspec.Struct, frozen=True, tag=True):
     tenant_weight: int = 1
     prompt_logprobs: bool = False
     attempts: int = 0  # of the router; part of every keyed draw
+    trace: TraceContext | None = None
 
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):

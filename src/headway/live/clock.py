@@ -16,6 +16,11 @@ class Clock:
         return time.monotonic_ns() - self.start_ns
 
 
+    def epoch_ns(self) -> int:
+        """Unix time of run start, for stamps that leave the system."""
+        return time.time_ns() - self.now_ns()
+
+
 def unix_s() -> int:
     """Seconds since 1970, for `created` fields that leave the system."""
     return int(time.time())

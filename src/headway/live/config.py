@@ -17,6 +17,7 @@ from headway.adapters.gateway.settings import (
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
+from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
 from headway.sched.fleet.migration import MigrationParams
@@ -145,6 +146,7 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
         )
         engine = msgspec.structs.replace(engine, threads=threads)
     config = msgspec.structs.replace(raw, engine=engine)
+    check_exports(config.telemetry)
     return Resolved(config, tuple(sources), tuple(adjustments))
 
 

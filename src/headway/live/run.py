@@ -1,5 +1,6 @@
 """One host on the wall clock: the front, the control node, the hub between them and the replicas, and `Serving`."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,6 +93,7 @@ class Live:
         await self.supervisor.stop(self._plan.supervisor.drain_s)
         for driver in self._drivers:
             driver.close()
+        await asyncio.to_thread(self.serving.exports.close)
 
     def check(self) -> None:
         """Raise InvariantError unless the nodes of this process agree with themselves."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TokenStream
+from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TokenStream, TraceShape
 from headway.core.decisions import Decision
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
@@ -18,7 +18,8 @@ from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.estimates import estimate
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_trace
+from headway.live.exports import Exports
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
 from headway.live.streams import StreamEdge
 
 
@@ -46,9 +47,12 @@ class LiveServing:
     """One gateway's view of the system. Called from the event loop only."""
 
     def __init__(self, clock: Clock, board: Board, timeline: Timeline, settings: TelemetrySettings) -> None:
+        """Raises ConfigError for sinks of evidence that cannot work."""
         self._clock, self._board, self._timeline = clock, board, timeline
         self._evidence = EvidenceStore(settings.evidence_records_max, settings.evidence_bytes_max)
         self._sinks: list[RecordSink] = []
+        self.exports = Exports(settings, clock.epoch_ns())
+        self._open: dict[RequestId, LlmRequest] = {}  # whose evidence is still to come
         self._admissions: dict[str, int] = {}
         self._not_routed_yet: dict[RequestId, None] = {}  # admission's verdict on them is counted already
         self._routed: dict[RequestId, None] = {}  # once; a second route is a retry, not an admission
@@ -80,6 +84,8 @@ class LiveServing:
     def submit(self, request: Request, received_ns: Ns, body_ns: Ns) -> TokenStream:
         """Hand over a request. A refusal comes as the stream's End."""
         stream = self.edge.open(request.id)
+        if isinstance(request, LlmRequest):
+            self._open[request.id] = request
         self._wired.feed(lambda at_ns: RequestArrived(at_ns, "edge", request, received_ns, body_ns))
         return stream
 
@@ -124,7 +130,8 @@ class LiveServing:
         """Live numbers for /metrics."""
         wired = self._wired
         reports = tuple(known.report for known in self._board.replicas.values() if known.report is not None)
-        return Stats(reports, wired.waiting(), wired.in_flight(), tuple(sorted(self._admissions.items())))
+        admissions = tuple(sorted(self._admissions.items()))
+        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, self.exports.lost())
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a replica."""
@@ -150,11 +157,13 @@ class LiveServing:
         """Predict one sequence on the replicas as they are now."""
         return estimate(request, self._board)
 
-    async def trace(self, seconds: float) -> bytes:
-        """A Chrome/Perfetto file of the last `seconds`, written in a thread: streams go on meanwhile."""
+    async def trace(self, seconds: float, shape: TraceShape) -> bytes:
+        """A Chrome/Perfetto file or JSON lines of the last `seconds`, written in a thread: streams go on meanwhile."""
         since_ns = self.now_ns() - ns_from_s(seconds)
-        seen = self._timeline.since(since_ns)
         packed = self._evidence.packed()
+        if shape == "jsonl":
+            return await asyncio.to_thread(write_lines, packed, since_ns)
+        seen = self._timeline.since(since_ns)
         return await asyncio.to_thread(write_trace, seen, packed, since_ns)
 
     # Records
@@ -180,6 +189,11 @@ class LiveServing:
     def _ended(self, record: EvidenceRecord) -> None:
         self._not_routed_yet.pop(record.request, None)
         self._routed.pop(record.request, None)
+        request = self._open.pop(record.request, None)
+        if request is not None and request.trace is not None:
+            record = msgspec.structs.replace(record, trace_id=request.trace.trace_id)
         self._evidence.add(record)
+        if request is not None:
+            self.exports.ended(record, request)
         for sink in self._sinks:
             sink(record)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.adapters.telemetry.trace import Lane, Span, chrome_trace
 from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
@@ -29,6 +30,11 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     trace_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0  # how far back `headway trace export` can see
     trace_steps_max: Count = 100_000  # per replica
     event_logs: str | None = None  # folder for one event log per node, for replay; null: none are written
+    otlp_endpoint: str | None = None  # OTLP/HTTP collector for spans, e.g. "http://127.0.0.1:4318"; needs extra `otel`
+    evidence_file: str | None = None  # JSON lines, one record of evidence each; unset: none is written
+    evidence_file_bytes_max: Count = 64 << 20  # a full file becomes NAME.1, the one before NAME.2
+    evidence_files_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4  # with the one that grows; the oldest goes
+    export_waiting_max: Count = 10_000  # records that wait for a slow collector or disk; more are lost, and counted
 
 
 class EvidenceStore:
@@ -105,6 +111,11 @@ class Timeline:
             tuple((node, step) for node, kept in self._steps.items() for step in kept if step.timing.done_ns >= at_ns),
             tuple((origin, made) for origin, made in self._decisions if made.at_ns >= at_ns),
         )
+
+
+def write_lines(packed: Sequence[bytes], since_ns: Ns) -> bytes:
+    """JSON lines of the requests (`EvidenceStore.packed`) that ended since."""
+    return evidence_lines(_ended_since(packed, since_ns))
 
 
 def write_trace(seen: Seen, packed: Sequence[bytes], since_ns: Ns) -> bytes:

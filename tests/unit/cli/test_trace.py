@@ -5,8 +5,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.unit.adapters.telemetry.records import record
 from typer.testing import CliRunner
 
+from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.cli.trace import app
 
 RUN = CliRunner()
@@ -15,10 +17,11 @@ RUN = CliRunner()
 class Server(BaseHTTPRequestHandler):
     asked: list[tuple[str, str | None]]
     status = 200
+    body = json.dumps({"traceEvents": [{"name": "x"}]}).encode()
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers.get("authorization")))
-        body = json.dumps({"traceEvents": [{"name": "x"}]}).encode()
+        body = self.body
         self.send_response(self.status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -50,6 +53,29 @@ def test_export_writes_what_the_server_tells(server: tuple[str, type[Server]], t
     assert result.exit_code == 0, result.output
     assert kind.asked == [("/debug/trace?seconds=5", "Bearer k")]
     assert json.loads(output.read_text()) == {"traceEvents": [{"name": "x"}]}
+
+
+def test_json_lines_are_written_as_they_come(server: tuple[str, type[Server]], tmp_path: Path) -> None:
+    # SPEC I4
+    url, kind = server
+    kind.body = evidence_lines([record("req-1"), record("req-2")])
+    output = tmp_path / "e.jsonl"
+    result = RUN.invoke(app, ["export", "--url", url, "--format", "jsonl", "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    assert kind.asked == [("/debug/trace?seconds=60&format=jsonl", None)]
+    assert output.read_bytes() == kind.body
+    assert "2 requests" in result.output
+
+
+def test_parquet_has_a_row_for_every_line(server: tuple[str, type[Server]], tmp_path: Path) -> None:
+    # SPEC I4
+    parquet = pytest.importorskip("pyarrow.parquet")
+    url, kind = server
+    kind.body = evidence_lines([record("req-1"), record("req-2")])
+    output = tmp_path / "e.parquet"
+    result = RUN.invoke(app, ["export", "--url", url, "--format", "parquet", "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    assert parquet.read_table(output).column("request").to_pylist() == ["req-1", "req-2"]
 
 
 def test_a_refusal_is_a_failure_and_writes_nothing(server: tuple[str, type[Server]], tmp_path: Path) -> None:

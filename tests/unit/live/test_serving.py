@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from headway.adapters.gateway.ports import ModelCard
@@ -12,7 +13,7 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
 from headway.core.reports import ReplicaReport
-from headway.core.request import FinishReason, LlmRequest, SamplingParams
+from headway.core.request import FinishReason, LlmRequest, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
@@ -109,6 +110,26 @@ def test_a_record_is_kept_and_told_to_every_sink() -> None:
     world.serving.edge.record(Record(record("req-1")))
     assert seen == [record("req-1")]
     assert world.serving.evidence(R) == record("req-1")
+
+
+def test_a_record_carries_the_trace_of_its_request() -> None:
+    # SPEC I4
+    world = World()
+    trace = TraceContext("a" * 32, "b" * 16, None, True, "chat")
+    world.serving.submit(msgspec.structs.replace(REQUEST, trace=trace), 1, 2)
+    world.serving.edge.record(Record(record("req-1")))
+    found = world.serving.evidence(R)
+    assert found is not None
+    assert found.trace_id == trace.trace_id
+
+
+def test_evidence_comes_as_json_lines() -> None:
+    # SPEC I4
+    world = World()
+    for name in ("req-1", "req-2"):
+        world.serving.edge.record(Record(record(name)))
+    lines = asyncio.run(world.serving.trace(3600, "jsonl"))
+    assert [msgspec.json.decode(line)["request"] for line in lines.splitlines()] == ["req-1", "req-2"]
 
 
 def test_a_replicas_accounts_carry_the_age_of_its_report() -> None:

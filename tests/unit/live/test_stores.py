@@ -4,7 +4,7 @@ from headway.core.decisions import Alternative, Decision
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.plans import StepTiming
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_trace
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
 from headway.live.wire import StepSpan
 
 REP = NodeId("rep-1")
@@ -106,3 +106,12 @@ def test_a_trace_leaves_out_what_ended_before() -> None:
     timeline.add_load(REP, "load", 0, 50)
     devices = [event for event in trace(timeline, 500, []) if event["ph"] == "X" and event["name"] == "decode"]
     assert len(devices) == 1
+
+
+def test_json_lines_leave_out_what_ended_before() -> None:
+    # SPEC I4
+    packed = [msgspec.msgpack.encode(record(number)) for number in (1, 2)]
+    last_ns = msgspec.msgpack.decode(packed[1], type=EvidenceRecord).ended_ns
+    later = msgspec.msgpack.encode(msgspec.structs.replace(record(3), ended_ns=last_ns + 5))
+    lines = write_lines([*packed, later], last_ns + 1).splitlines()
+    assert [msgspec.json.decode(line)["request"] for line in lines] == [str(record(3).request)]

@@ -190,7 +190,15 @@ class Gateway:
         if not _SECONDS.fullmatch(text) or float(text) <= 0:
             message = f"`seconds` is {text[:64]!r}; it must be a positive number."
             raise RequestError(message, code="invalid_value", param="seconds")
-        await exchange.respond(200, await self._serving.trace(float(text)))
+        shape = exchange.query.get("format", ["chrome"])[-1]
+        if shape == "chrome":
+            await exchange.respond(200, await self._serving.trace(float(text), "chrome"))
+        elif shape == "jsonl":
+            lines = await self._serving.trace(float(text), "jsonl")
+            await exchange.respond(200, lines, content_type=b"application/jsonl")
+        else:
+            message = f"`format` is {shape[:64]!r}; it must be `chrome` or `jsonl`."
+            raise RequestError(message, code="invalid_value", param="format")
 
     async def _metrics(self, exchange: Exchange, _: str) -> None:
         await exchange.respond(200, self.metrics.render(), content_type=CONTENT_TYPE)
@@ -251,7 +259,7 @@ class Gateway:
     def _scrape(self) -> Scrape:
         stats = self._serving.stats()
         accounts = [view for view, _ in self._serving.accounts()]
-        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts)
+        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts, stats.exports_lost)
 
 
 def _open(answer: Callable[[], JsonObject]) -> Endpoint:

@@ -12,12 +12,14 @@ from headway.adapters.gateway.settings import SloDefaults
 from headway.adapters.gateway.tenants import Tenant
 from headway.core.errors import RequestError
 from headway.core.ids import RequestId, TenantId
-from headway.core.request import Slo
+from headway.core.request import Slo, TraceContext
 from headway.core.units import Ns, ns_from_ms
 
 ID_CHARS_MAX: Final = 256
 _ID: Final = re.compile(rf"[!-~]{{1,{ID_CHARS_MAX}}}")
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+)
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -26,11 +28,20 @@ class Trace(msgspec.Struct, frozen=True):
     trace_id: str
     span_id: str
     flags: str
+    parent_id: str | None = None  # the client's span; None: the trace begins here
 
     @property
     def parent(self) -> str:
         """The `traceparent` that names our span."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
+
+    def context(self, index: int, operation: str) -> TraceContext:
+        """Return the span of sequence `index`: the first is the HTTP request's own, the others are its children."""
+        # A trace that begins here is ours to record; the flags of a client's trace are its wish.
+        is_sampled = self.parent_id is None or bool(int(self.flags, 16) & 1)
+        if index == 0:
+            return TraceContext(self.trace_id, self.span_id, self.parent_id, is_sampled, operation)
+        return TraceContext(self.trace_id, secrets.token_hex(8), self.span_id, is_sampled, operation)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -72,8 +83,9 @@ def checked_id(given: str, param: str) -> str:
 def trace_context(headers: Mapping[str, str]) -> Trace:
     """Continue the client's trace with a span of ours; a missing or broken `traceparent` starts anew (W3C)."""
     match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
-    trace, flags = (match[1], match[2]) if match else (secrets.token_hex(16), "00")
-    return Trace(trace, secrets.token_hex(8), flags)
+    if match is None:
+        return Trace(secrets.token_hex(16), secrets.token_hex(8), "00")
+    return Trace(match[1], secrets.token_hex(8), match[3], match[2])
 
 
 def slo_of(headers: Mapping[str, str], defaults: SloDefaults, received_ns: Ns) -> Slo:

@@ -11,10 +11,10 @@ from headway.core.ledger import AccountView
 from headway.core.units import ms_from_ns
 
 # What the wire calls otherwise, or shows in another unit.
-_INTERNAL = frozenset({"started_ns", "ended_ns", "decisions"})
+_INTERNAL = frozenset({"started_ns", "ended_ns", "decisions", "trace_id"})
 
 
-def evidence_object(records: Sequence[EvidenceRecord], trace_id: str) -> dict[str, object]:
+def evidence_object(records: Sequence[EvidenceRecord], trace_id: str | None) -> dict[str, object]:
     """Return the record of a request; with several choices that of the first, and all of them under `choices`."""
     out = _record(records[0])
     out["trace_id"] = trace_id

@@ -30,7 +30,7 @@ _GET: Final = {
     "/ping": "The process lives",
     "/load": "Requests in flight",
     "/metrics": "Prometheus metrics",
-    "/debug/trace": "The last seconds as a Chrome/Perfetto trace",
+    "/debug/trace": "The last seconds as a Chrome/Perfetto trace, or their evidence as JSON lines (`format=jsonl`)",
     "/openapi.json": "This document",
 }
 _ANSWERS: Final = {"/v1/chat/completions": ChatCompletion, "/v1/completions": TextCompletion}

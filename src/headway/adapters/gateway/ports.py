@@ -13,6 +13,7 @@ from headway.core.reports import ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
+TraceShape = Literal["chrome", "jsonl"]
 Modality = Literal["text", "image", "video"]
 RecordSink = Callable[[EvidenceRecord], None]
 
@@ -48,6 +49,7 @@ class Stats(msgspec.Struct, frozen=True):
     waiting: int = 0  # in the FrontNode's queue
     in_flight: int = 0  # requests that the FrontNode owns
     admissions: tuple[tuple[str, int], ...] = ()  # verdict -> how often, since start
+    exports_lost: tuple[tuple[str, int], ...] = ()  # sink of evidence -> records that it lost
 
 
 class TokenStream(Protocol):
@@ -113,6 +115,6 @@ class Serving(Protocol):
         """Predict one sequence on the replicas as they are now."""
         ...
 
-    async def trace(self, seconds: float) -> bytes:
-        """A Chrome/Perfetto trace of the last `seconds`: engine steps, requests, decisions."""
+    async def trace(self, seconds: float, shape: TraceShape) -> bytes:
+        """The last `seconds`: a Chrome/Perfetto trace of steps, requests and decisions, or evidence as JSON lines."""
         ...

@@ -184,6 +184,7 @@ class Preparer:
         public_id = _public_id(body, caller)
         root = salted_root(card, caller.tenant.id, body.cache_salt)
         arrived = self._serving.now_ns()
+        operation = "chat" if isinstance(body, ChatBody) else "text_completion"
         out: list[LlmRequest] = []
         for number, prompt in enumerate(prompts):
             seed, limit = base_seed(body), output_tokens(body, len(prompt.tokens), card)
@@ -203,6 +204,7 @@ class Preparer:
                         cache_root=root,
                         session=body.session_id,
                         tenant_weight=caller.tenant.weight,
+                        trace=caller.trace.context(number * n + choice, operation),
                     )
                 )
         return tuple(out)

@@ -29,6 +29,7 @@ class Scrape(msgspec.Struct, frozen=True):
     waiting: int = 0  # in the gateway's queue
     admissions: Sequence[tuple[str, int]] = ()
     accounts: Sequence[AccountView] = ()
+    exports_lost: Sequence[tuple[str, int]] = ()
 
 
 class Metrics:
@@ -172,6 +173,10 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
     for verdict, count in scrape.admissions:
         verdicts.add_metric([verdict], count)
     yield verdicts
+    lost = CounterMetricFamily("headway_evidence_lost", "Records that a sink of evidence lost.", labels=["sink"])
+    for sink, count in scrape.exports_lost:
+        lost.add_metric([sink], count)
+    yield lost
 
 
 def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:

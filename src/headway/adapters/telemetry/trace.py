@@ -3,7 +3,7 @@
 Format: "Trace Event Format" (Google, 2016): `X` complete events, `b`/`e` nestable asynchronous ones, `M` names.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -73,6 +73,16 @@ class _Lanes:
         return pid, tid
 
 
+def segment_times(record: EvidenceRecord) -> Iterator[tuple[str, Ns, Ns]]:
+    """The segments of a request laid end to end: name, start, end. Together they fill the request's life."""
+    at_ns = record.started_ns
+    for name in (*_ORDER, *(name for name in record.segments if name not in _ORDER)):
+        length_ns = round(record.segments.get(name, 0.0) * NS_PER_MS)
+        if length_ns:
+            yield name, at_ns, at_ns + length_ns
+            at_ns += length_ns
+
+
 def _us(ns: Ns) -> float:
     return ns / NS_PER_US
 
@@ -94,13 +104,9 @@ def _request_events(record: EvidenceRecord, pid: int, tid: int) -> Iterable[_Eve
         cached_tokens=record.cached_tokens,
         preemptions=record.preemptions,
     )
-    at_ns = record.started_ns
-    for name in (*_ORDER, *(name for name in record.segments if name not in _ORDER)):
-        length_ns = round(record.segments.get(name, 0.0) * NS_PER_MS)
-        if length_ns:
-            yield edge("b", name, at_ns)
-            at_ns += length_ns
-            yield edge("e", name, at_ns)
+    for name, start_ns, end_ns in segment_times(record):
+        yield edge("b", name, start_ns)
+        yield edge("e", name, end_ns)
     yield edge("e", request, record.ended_ns)
 
 

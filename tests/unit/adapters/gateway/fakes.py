@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tokenizers
 
 from headway.adapters.gateway.app import Gateway, build_app
-from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats
+from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TraceShape
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.draw import draw_below
@@ -195,7 +195,9 @@ class FakeServing:
         tokens = request.sampling.max_tokens
         return Estimate(5 * NS_PER_MS, 2 * NS_PER_MS, 0.005 + 0.002 * tokens, 1024 * tokens, "admit")
 
-    async def trace(self, seconds: float) -> bytes:
+    async def trace(self, seconds: float, shape: TraceShape) -> bytes:
+        if shape == "jsonl":
+            return json.dumps({"seconds": seconds}).encode() + b"\n"
         return json.dumps({"traceEvents": [], "seconds": seconds}).encode()
 
     def _default_script(self, request: LlmRequest) -> Sequence[int]:

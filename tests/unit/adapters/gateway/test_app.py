@@ -215,6 +215,13 @@ def test_a_trace_is_for_admins_and_covers_what_was_asked() -> None:
     assert get(serving, "/debug/trace").json()["seconds"] == 60
 
 
+def test_a_trace_comes_also_as_json_lines() -> None:
+    # SPEC I4
+    reply = get(FakeServing(TOY), "/debug/trace?seconds=3&format=jsonl")
+    assert (reply.headers["content-type"], reply.body) == ("application/jsonl", b'{"seconds": 3.0}\n')
+    assert_error(get(FakeServing(TOY), "/debug/trace?format=parquet"), 400, "invalid_value")
+
+
 @pytest.mark.parametrize("seconds", ["x", "-1", "0", "nan", "1e5", ""])
 def test_a_trace_of_no_time_is_refused(seconds: str) -> None:
     assert_error(get(FakeServing(TOY), f"/debug/trace?seconds={seconds}"), 400, "invalid_value")

@@ -37,6 +37,24 @@ def test_a_trace_goes_on_with_a_span_of_ours() -> None:
     assert trace.parent == f"00-{TRACE}-{trace.span_id}-01"
 
 
+def test_the_first_sequence_has_the_requests_span_and_the_others_are_its_children() -> None:
+    # SPEC I4
+    trace = trace_context({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})
+    first, second = trace.context(0, "chat"), trace.context(1, "chat")
+    assert (first.trace_id, first.span_id, first.parent_id) == (TRACE, trace.span_id, "b7ad6b7169203331")
+    assert (second.trace_id, second.parent_id) == (TRACE, trace.span_id)
+    assert second.span_id not in (first.span_id, first.parent_id)
+
+
+def test_a_clients_flag_says_whether_its_trace_is_sampled_and_one_of_ours_is() -> None:
+    def is_sampled(headers: dict[str, str]) -> bool:
+        return trace_context(headers).context(0, "chat").is_sampled
+
+    assert is_sampled({})
+    assert is_sampled({"traceparent": f"00-{TRACE}-b7ad6b7169203331-03"})
+    assert not is_sampled({"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"})
+
+
 @pytest.mark.parametrize("bad", ["", "junk", f"00-{'0' * 32}-b7ad6b7169203331-01", f"ff-{TRACE}-b7ad6b7169203331-01"])
 def test_a_broken_trace_starts_anew(bad: str) -> None:
     assert trace_context({"traceparent": bad}).trace_id not in (TRACE, "0" * 32)

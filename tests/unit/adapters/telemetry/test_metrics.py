@@ -40,6 +40,7 @@ SCRAPE = Scrape(
     (REPORT,),
     waiting=5,
     admissions=(("admit", 7), ("reject", 1)),
+    exports_lost=(("otlp", 3),),
     accounts=(AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 1_500_000),),
 )
 
@@ -98,6 +99,11 @@ def test_reports_become_gauges_and_counters() -> None:
     assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1
     assert got['headway_admission_total{verdict="reject"}'] == 1
     assert got['headway_gpu_seconds_total{model="toy",tenant="a"}'] == 1.5
+
+
+def test_records_that_a_sink_lost_are_told() -> None:
+    # SPEC I4
+    assert samples(Metrics(lambda: SCRAPE))['headway_evidence_lost_total{sink="otlp"}'] == 3
 
 
 def test_vllms_names_tell_the_same() -> None:
