@@ -1,34 +1,64 @@
-"""Speed of the LLM engine alone on the default model: decode at batch 1, 8 and 32, and prefill.
+"""Speed of the LLM engine alone on the default model: decode at batch 1, 8 and 32, and prefill; peers beside it.
 
-usage: python benchmarks/engine.py [THREADS ...]     (default: 1 2)
+usage: python benchmarks/engine.py [--threads N ...] [--device cuda [--graphs]] [--rounds N]
+           [--transformers] [--llama-cpp BIN_FOLDER --gguf FILE ...]
 
-Wall time and process CPU time of whole steps (plan in, StepDone out), medians; on a busy host the CPU time of one
-thread is the figure that can be compared.
+Tokens per second of wall time and per second of process CPU time, medians over interleaved rounds, as a markdown
+table. On a busy host only CPU time at one thread can be compared. A peer's CPU time is the difference between a long
+and a short run, so that its start is not counted; ours contains sampling and plan handling, llama.cpp's no sampling.
 """
 
+import argparse
+import os
 import random
+import resource
 import statistics
-import sys
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from headway.adapters.models import cache_folder, resolve
 from headway.core.ids import RequestId
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan
+from headway.core.ports import LlmEngine
 from headway.core.request import SamplingParams
-from headway.engines.llm.engine import EngineSettings, TorchLlmEngine
+from headway.engines.llm.loading import EngineSettings
+from headway.engines.llm.start import start_engine
 
-PROMPT, STEPS = 128, 32
+PROMPT, STEPS = 128, 24
 CHUNK = 512
+BATCHES = (1, 8, 32)
+
+
+class Cost(NamedTuple):
+    """Milliseconds."""
+
+    wall: float
+    cpu: float
+
+
+class System(Protocol):
+    name: str
+
+    def decode(self, batch: int) -> Cost:
+        """One decode step of `batch` sequences of PROMPT tokens and a few more."""
+        ...
+
+    def prefill(self) -> Cost:
+        """CHUNK tokens of one sequence."""
+        ...
 
 
 class Run:
-    """Sequences 0 to `batch` - 1, prefilled and decoding."""
+    """Sequences prefilled and decoding on an engine."""
 
-    def __init__(self, engine: TorchLlmEngine, batch: int, prompt: int, first: int) -> None:
+    def __init__(self, engine: LlmEngine, batch: int, prompt: int, first: int, graph: bool = False) -> None:
         self.engine, self.step, self.batch = engine, 0, batch
         self.seqs = range(first, first + batch)
         self.length = prompt
+        self.shape = {"bucket": batch, "graph": "full"} if graph else {}
         draw = random.Random(0)
         blocks = -(-(prompt + STEPS + 8) // engine.limits.block_size)
         for row, seq in enumerate(self.seqs):
@@ -46,46 +76,153 @@ class Run:
     def decode(self, join: bool = False) -> None:
         self.length += 1
         joins = tuple(Join(seq=seq, step=self.step) for seq in self.seqs) if join else ()
-        self.run(join=joins, decodes=self.batch, kv_tokens=self.batch * self.length)
+        self.run(join=joins, decodes=self.batch, kv_tokens=self.batch * self.length, **self.shape)
 
     def leave(self) -> None:
         self.run(leave=tuple(self.seqs))
 
 
-def timed(action: Callable[[], None], count: int) -> tuple[float, float]:
-    """Median wall and CPU milliseconds."""
-    walls, cpus = [], []
-    for _ in range(count):
-        wall, cpu = time.perf_counter(), time.process_time()
-        action()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    return statistics.median(walls) * 1e3, statistics.median(cpus) * 1e3
+class Ours:
+    def __init__(self, threads: int, device: str, graphs: bool) -> None:
+        settings = EngineSettings(
+            folder=resolve().folder,
+            model="default",
+            cache=cache_folder(),
+            kv_blocks=512,
+            max_model_len=2048,
+            threads=threads,
+            graph_rows=BATCHES if graphs else (),
+        )
+        self.engine = start_engine(settings, device, time.perf_counter_ns)  # type: ignore[arg-type]  # checked by argparse
+        print(self.engine.description)
+        self.name, self._graphs, self._next = "Headway" + (", graphs" if graphs else ""), graphs, 0
+
+    def decode(self, batch: int) -> Cost:
+        run = Run(self.engine, batch, PROMPT, self._fresh(batch), self._graphs)
+        run.decode(join=True)
+        costs = [timed(run.decode) for _ in range(STEPS)]
+        run.leave()
+        return Cost(*(statistics.median(part) for part in zip(*costs, strict=True)))
+
+    def prefill(self) -> Cost:
+        return timed(lambda: Run(self.engine, 1, CHUNK, self._fresh(1)).leave())
+
+    def _fresh(self, count: int) -> int:
+        self._next += count
+        return self._next - count
+
+
+class Transformers:
+    """`generate` of the same weights in float32, greedy."""
+
+    def __init__(self, threads: int) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(threads)
+        self.name = "transformers generate, float32"
+        self._torch = torch
+        self._model = AutoModelForCausalLM.from_pretrained(resolve().folder, dtype=torch.float32).eval()
+        self._model.generation_config.eos_token_id = None
+
+    def _generate(self, batch: int, prompt: int, tokens: int) -> Callable[[], None]:
+        ids = self._torch.randint(100, 40_000, (batch, prompt))
+        mask = self._torch.ones_like(ids)
+        how = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+        return lambda: self._model.generate(ids, attention_mask=mask, **how) and None
+
+    def decode(self, batch: int) -> Cost:
+        return difference(self._generate(batch, PROMPT, 1), self._generate(batch, PROMPT, 1 + STEPS), STEPS)
+
+    def prefill(self) -> Cost:
+        return timed(self._generate(1, CHUNK, 1))
+
+
+class LlamaCpp:
+    """llama-batched-bench for decode, llama-bench for prefill, on one gguf file."""
+
+    def __init__(self, folder: Path, gguf: Path, threads: int) -> None:
+        self.name = f"llama.cpp, {gguf.stem}"
+        self._folder, self._gguf, self._threads = folder, gguf, threads
+
+    def _call(self, program: str, *arguments: object) -> Callable[[], None]:
+        command = [str(word) for word in (self._folder / program, "-m", self._gguf, "-t", self._threads, *arguments)]
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(self._folder), "OMP_NUM_THREADS": str(self._threads)}
+        return lambda: subprocess.run(command, env=environment, check=True, capture_output=True) and None
+
+    def decode(self, batch: int) -> Cost:
+        def steps(count: int) -> Callable[[], None]:
+            sizes = ("-npp", PROMPT, "-ntg", count, "-npl", batch, "-c", 32 * 256, "-ngl", 0, "-tb", self._threads)
+            return self._call("llama-batched-bench", *sizes)
+
+        return difference(steps(8), steps(8 + STEPS), STEPS)
+
+    def prefill(self) -> Cost:
+        def repeated(count: int) -> Callable[[], None]:
+            return self._call("llama-bench", "-p", CHUNK, "-n", 0, "-r", count, "-ngl", 0)
+
+        return difference(repeated(1), repeated(2), 1)
+
+
+def timed(action: Callable[[], None]) -> Cost:
+    wall, cpu = time.perf_counter(), cpu_s()
+    action()
+    return Cost((time.perf_counter() - wall) * 1e3, (cpu_s() - cpu) * 1e3)
+
+
+def difference(short: Callable[[], None], long: Callable[[], None], units: int) -> Cost:
+    small, large = timed(short), timed(long)
+    return Cost((large.wall - small.wall) / units, (large.cpu - small.cpu) / units)
+
+
+def cpu_s() -> float:
+    """Of this process and the children that ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def compare(systems: list[System], rounds: int) -> None:
+    costs: dict[tuple[str, int], list[Cost]] = {}
+    for _ in range(rounds):
+        for system in systems:
+            for batch in BATCHES:
+                costs.setdefault((system.name, batch), []).append(system.decode(batch))
+            costs.setdefault((system.name, 0), []).append(system.prefill())
+    heads = [f"decode x{batch}" for batch in BATCHES] + [f"prefill {CHUNK}"]
+    print("| tokens/s (per CPU second; wall) | " + " | ".join(heads) + " |")
+    print("|---" * (len(heads) + 1) + "|")
+    for system in systems:
+        cells = []
+        for batch in (*BATCHES, 0):
+            wall, cpu = (statistics.median(part) for part in zip(*costs[system.name, batch], strict=True))
+            tokens = (batch or CHUNK) * 1e3
+            cells.append(f"{tokens / cpu:.0f}; {tokens / wall:.0f}")
+        print(f"| {system.name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
-    folder = resolve().folder
-    for threads in [int(word) for word in sys.argv[1:]] or [1, 2]:
-        settings = EngineSettings(
-            folder=folder, model="default", cache=cache_folder(), kv_blocks=512, max_model_len=2048, threads=threads
-        )
-        engine = TorchLlmEngine(settings)
-        print(engine.description)
-        for batch in (1, 8, 32):
-            run = Run(engine, batch, PROMPT, first=1000 * batch)
-            run.decode(join=True)
-            wall, cpu = timed(run.decode, STEPS)
-            run.leave()
-            rates = f"{batch / wall * 1e3:7.0f} tok/s wall, {batch / cpu * 1e3:7.0f} tok/s cpu"
-            print(f"decode batch {batch:2}: {rates}; step {wall:.1f} ms wall, {cpu:.1f} ms cpu")
-        seqs = iter(range(100_000, 200_000))
-
-        def prefill(engine: TorchLlmEngine = engine, seqs: Iterator[int] = seqs) -> None:
-            Run(engine, 1, CHUNK, first=next(seqs)).leave()
-
-        wall, cpu = timed(prefill, 5)
-        print(f"prefill {CHUNK}: {CHUNK / wall * 1e3:.0f} tok/s wall, {CHUNK / cpu * 1e3:.0f} tok/s cpu", flush=True)
-        engine.close()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--graphs", action="store_true", help="also with decode steps captured as graphs")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--transformers", action="store_true", help="beside transformers' generate")
+    parser.add_argument("--llama-cpp", type=Path, help="folder of llama-bench and llama-batched-bench")
+    parser.add_argument("--gguf", type=Path, nargs="+", default=[], help="the same model for llama.cpp")
+    options = parser.parse_args()
+    if options.graphs and options.device == "cpu":
+        parser.error("--graphs needs --device cuda")
+    if bool(options.gguf) != bool(options.llama_cpp):
+        parser.error("--llama-cpp and --gguf go together")
+    for threads in options.threads:
+        print(f"\n{threads} thread(s), {options.rounds} round(s), load {os.getloadavg()[0]:.1f}\n")
+        systems: list[System] = [Ours(threads, options.device, False)]
+        if options.graphs:
+            systems.append(Ours(threads, options.device, True))
+        if options.transformers:
+            systems.append(Transformers(threads))
+        systems += [LlamaCpp(options.llama_cpp, gguf, threads) for gguf in options.gguf]
+        compare(systems, options.rounds)
 
 
 if __name__ == "__main__":

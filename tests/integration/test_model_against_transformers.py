@@ -12,7 +12,7 @@ from headway.engines.llm.backend import BackendChoice, Kernels, choose_backend  
 from headway.engines.llm.config import read_config  # noqa: E402
 from headway.engines.llm.kv import KvPool  # noqa: E402
 from headway.engines.llm.model import Decoder  # noqa: E402
-from headway.engines.llm.ops import RopeTables, Rows, rows_per_tile  # noqa: E402
+from headway.engines.llm.ops import RopeTables, Rows, Span, Spans, rows_per_tile  # noqa: E402
 from headway.engines.llm.rope import rope_tables  # noqa: E402
 from headway.engines.llm.weights import Checkpoint  # noqa: E402
 
@@ -69,6 +69,7 @@ def our_logits(folder: Path, tokens: "torch.Tensor", kernels: Kernels) -> "torch
         owners=torch.zeros(count, dtype=torch.int32),
         tables=table[None].contiguous(),
         tile_starts=torch.tensor([*range(0, count, rows_per_tile(config)), count], dtype=torch.int32),
+        spans=Spans(singles=0, blocks=0, chunks=(Span(0, count, 0, 1),)),
     )
     with torch.inference_mode():
         kv = KvPool(config, blocks, BLOCK, 0, torch.device("cpu"))

@@ -13,7 +13,8 @@ from tests.unit.engines.llm.planner import Planner
 
 from headway.adapters.models import cache_folder, resolve
 from headway.core.plans import Swap
-from headway.engines.llm.engine import EngineSettings, TorchLlmEngine
+from headway.engines.llm.engine import TorchLlmEngine
+from headway.engines.llm.loading import EngineSettings
 
 OUTPUTS = 10
 SEQUENCES = 8

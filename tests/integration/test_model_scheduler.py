@@ -16,7 +16,8 @@ from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import StepPlan
 from headway.core.request import FinishReason, LlmRequest, SamplingParams
 from headway.cost.llm import StepCost, StepCostParams
-from headway.engines.llm.engine import EngineSettings, TorchLlmEngine
+from headway.engines.llm.engine import TorchLlmEngine
+from headway.engines.llm.loading import EngineSettings
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice

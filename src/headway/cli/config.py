@@ -22,7 +22,7 @@ Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Over
 
 def _resolved(file: Path | None, assignments: list[str]) -> Resolved:
     given = layers(file, os.environ, [set_layer(assignment) for assignment in assignments])
-    return resolve(given, Host(os.cpu_count() or 1))
+    return resolve(given, Host.here())
 
 
 @app.command()

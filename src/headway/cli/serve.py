@@ -63,7 +63,7 @@ def serve(
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     started = time.monotonic()
-    resolved = resolve(layers(config, os.environ, flags), Host(os.cpu_count() or 1))
+    resolved = resolve(layers(config, os.environ, flags), Host.here())
 
     def tell(who: str, what: str) -> None:
         typer.echo(f"[{time.monotonic() - started:6.1f} s] {who}: {what}", err=True)

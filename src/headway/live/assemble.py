@@ -122,22 +122,22 @@ def _load_torch(
     # torch is imported only where a torch engine runs: everything else works in an environment without it.
     try:
         from headway.engines.llm.config import read_config
-        from headway.engines.llm.engine import EngineSettings as TorchSettings
-        from headway.engines.llm.engine import TorchLlmEngine
+        from headway.engines.llm.loading import EngineSettings as TorchSettings
+        from headway.engines.llm.start import start_engine
     except ImportError as error:
         raise ConfigError(
             f"engine.kind = 'torch' needs torch ({error}); `headway doctor` says how to get it, "
             "engine.kind = 'synthetic' works without"
         ) from error
 
-    engine = llm.engine
+    engine, buckets = llm.engine, llm.executor.buckets
     if llm.folder is None:
         raise ConfigError(f"replica {spec.node}: engine.kind = 'torch' needs a model folder")
     model = read_config(Path(llm.folder))
     block_bytes = 2 * model.layers * engine.block_size * model.kv_heads * model.head_dim * 4
     kv_blocks = engine.kv_blocks if engine.kv_blocks is not None else engine.kv_memory_mb * MIB // block_bytes
     tell("load", 0.0, f"{kv_blocks} KV blocks of {engine.block_size} tokens")
-    built = TorchLlmEngine(
+    built = start_engine(
         TorchSettings(
             folder=Path(llm.folder),
             model=spec.model,
@@ -150,7 +150,9 @@ def _load_torch(
             threads=engine.threads or 1,
             dtype=engine.dtype,
             kernels=engine.kernels,
+            graph_rows=buckets.rows if buckets.decode_graph == "full" else (),
         ),
+        engine.device,
         clock,
     )
     tell("load", 1.0, built.description)

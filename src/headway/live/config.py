@@ -1,7 +1,9 @@
 """The one configuration file: a strict tree, where each value came from, and every adjustment that was made."""
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -20,10 +22,12 @@ from headway.live.config_layers import Layer, Sourced, build, env_layers, file_l
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
+from headway.sched.executor.buckets import Buckets
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
 ENV_PREFIX: Final = "HEADWAY"
 ENV_FILE: Final = "HEADWAY_CONFIG"
 SECRETS: Final = ("auth.keys",)
@@ -84,6 +88,12 @@ class Host(msgspec.Struct, frozen=True):
     """What adjustments depend on."""
 
     cores: int
+    has_cuda: bool = False
+
+    @staticmethod
+    def here() -> "Host":
+        """This machine. torch is not imported for it, which takes seconds: a driver and a torch with CUDA count."""
+        return Host(os.cpu_count() or 1, has_cuda=_DRIVER.exists() and _is_torch_with_cuda())
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -145,9 +155,47 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
             Adjustment("engine.threads", threads, f"{host.cores} cores for {raw.model.replicas} replica(s)")
         )
         engine = msgspec.structs.replace(engine, threads=threads)
+    if engine.device == "auto" and engine.kind == "torch":
+        device: Literal["cpu", "cuda"] = "cuda" if host.has_cuda else "cpu"
+        reason = "a driver and a torch with CUDA are here" if host.has_cuda else "no driver, or a torch without CUDA"
+        adjustments.append(Adjustment("engine.device", device, reason))
+        engine = msgspec.structs.replace(engine, device=device)
+    _refuse_unusable(engine, raw.executor.buckets)
     config = msgspec.structs.replace(raw, engine=engine)
     check_exports(config.telemetry)
     return Resolved(config, tuple(sources), tuple(adjustments))
+
+
+def _refuse_unusable(engine: EngineSettings, buckets: Buckets) -> None:
+    """What no engine here can do. Raises ConfigError naming both keys."""
+    if engine.kind == "synthetic":
+        if engine.device == "cuda":
+            raise ConfigError("engine.device = cuda with engine.kind = synthetic: it has no device; use kind = torch")
+        return
+    if engine.device == "cuda" and engine.kernels == "native":
+        raise ConfigError("engine.kernels = native with engine.device = cuda: these are kernels of a CPU; use auto")
+    if buckets.mixed_graph != "none":
+        raise ConfigError(
+            f"executor.buckets.mixed_graph = {buckets.mixed_graph} with engine.kind = torch: only whole decode steps"
+            " are captured; use mixed_graph = none and decode_graph = full"
+        )
+    if buckets.decode_graph == "piecewise":
+        raise ConfigError(
+            "executor.buckets.decode_graph = piecewise with engine.kind = torch: only whole decode steps are captured;"
+            " use full"
+        )
+    if buckets.decode_graph == "full" and engine.device == "cpu":
+        raise ConfigError(
+            "executor.buckets.decode_graph = full with engine.device = cpu: graphs need a device; use none, or"
+            " engine.device = cuda"
+        )
+
+
+def _is_torch_with_cuda() -> bool:
+    try:
+        return "+cpu" not in version("torch")
+    except PackageNotFoundError:
+        return False
 
 
 def gateway_settings(config: Config) -> GatewaySettings:

@@ -30,6 +30,7 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: EngineKind = "torch"  # synthetic: no model, deterministic tokens, for tests and demonstrations
     threads: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of one replica; unset: cores / replicas
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where it is; that path has not run on a device yet
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: by what the processor is fast at
     kernels: Literal["auto", "native", "torch"] = "auto"  # native: our C++ kernels, compiled on first use
     block_size: Annotated[int, msgspec.Meta(ge=1)] = 32  # tokens per KV block

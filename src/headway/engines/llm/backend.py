@@ -14,6 +14,7 @@ from headway.engines.llm.draw import Draw, NativeDraw, torch_draw
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
 from headway.engines.llm.linear import DeviceLinear, Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
 from headway.engines.llm.ops import NativeOps, Ops, RopeTables, TorchOps, native_refusal
+from headway.engines.llm.sdpa import SdpaOps
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 Kernels = Literal["auto", "native", "torch"]
@@ -42,8 +43,6 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
 def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
     """Raises ConfigError where what was asked for by name cannot be had."""
-    if choice.device.type != "cpu":
-        return device_backend(config, rope, choice)
     library, refusal = _library(config, choice)
     if choice.kernels == "native" and library is None:
         raise ConfigError(f"kernels = native: {refusal}; use kernels = auto or torch")
@@ -62,18 +61,21 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
 
 
 def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
-    """Plain torch on `choice.device`: the same decoder and the same plans, no graphs.  # untested on a device"""
+    """torch on `choice.device`: the same decoder and the same plans.  # never run on a device"""
     if choice.kernels == "native":
         raise ConfigError(f"kernels = native compute on the CPU, device = {choice.device}; use kernels = auto")
     dtype: Literal["float32", "bfloat16"] = "float32" if choice.dtype == "float32" else "bfloat16"
     kept = torch.float32 if dtype == "float32" else torch.bfloat16
     return Backend(
         make_linear=lambda weight, bias: DeviceLinear(weight, bias, choice.device, kept),
-        ops=TorchOps(config, rope, choice.block_size),
+        ops=SdpaOps(config, rope, choice.block_size, kept),
         draw=torch_draw,
         dtype=dtype,
         device=choice.device,
-        description=f"products in {dtype} on {choice.device} by torch; rows may depend on the batch",
+        description=(
+            f"products and fused attention in {dtype} on {choice.device} by torch, neither of which is batch-invariant:"
+            " equal requests may differ where two tokens are nearly equally likely"
+        ),
     )
 
 

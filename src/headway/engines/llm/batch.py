@@ -1,6 +1,7 @@
 """Follows delta plans: keeps the set of decoding sequences and lays out the rows of each step in standing buffers."""
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from headway.core.errors import InvariantError
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan
 from headway.engines.llm.kv import KvPool
-from headway.engines.llm.ops import Rows
+from headway.engines.llm.ops import Rows, Span, Spans
 from headway.engines.llm.sequences import SequenceTable
 
 # A linear never sees fewer rows (SPEC B7); a lone row gets one row of padding.
@@ -28,10 +29,26 @@ class StepInputs(msgspec.Struct, frozen=True):
     padded_rows: int
 
 
+class Place(Protocol):
+    """Puts a host array where the step computes; arrays of one name lie at one address as long as they fit."""
+
+    def __call__(self, name: str, array: npt.NDArray[Any], /) -> torch.Tensor: ...  # int32 and int64
+
+
+def in_place(_name: str, array: npt.NDArray[Any]) -> torch.Tensor:  # as above
+    """The host computes: the array itself."""
+    return torch.from_numpy(array)
+
+
 class BatchLayout(msgspec.Struct, frozen=True):
     rows_max: int
     rows_per_tile: int
-    device: torch.device
+    place: Place = in_place
+
+    @property
+    def size(self) -> int:
+        """Rows that the standing buffers hold; a bucket may pad past rows_max."""
+        return 1 << (self.rows_max + LEAST_ROWS).bit_length()
 
 
 class PersistentBatch:
@@ -41,7 +58,7 @@ class PersistentBatch:
         self._sequences, self._kv, self._layout = sequences, kv, layout
         self._decoding: dict[int, int] = {}
         self._decode_slots: npt.NDArray[np.intp] | None = None
-        size = 1 << (layout.rows_max + LEAST_ROWS).bit_length()  # a bucket may pad past rows_max
+        size = layout.size
         self._tokens = np.zeros(size, np.int32)
         self._positions = np.zeros(size, np.int32)
         self._contexts = np.zeros(size, np.int32)
@@ -99,17 +116,19 @@ class PersistentBatch:
         last = len(decodes) + np.cumsum([chunk.count for chunk in plan.chunks], dtype=np.int64) - 1
         sampling = [index for index, chunk in enumerate(plan.chunks) if chunk.samples]
         sampled = np.concatenate([np.arange(len(decodes)), last[sampling]])
+        place = self._layout.place
         return StepInputs(
-            tokens=self._view(self._tokens, padded),
+            tokens=place("tokens", self._tokens[:padded]),
             rows=Rows(
-                positions=self._view(self._positions, padded),
-                slots=self._view(self._slots, padded),
-                contexts=self._view(self._contexts, padded),
-                owners=self._view(self._owners, padded),
-                tables=torch.from_numpy(self._sequences.tables).to(self._layout.device),
-                tile_starts=self._view(self._tiles, tiles),
+                positions=place("positions", self._positions[:padded]),
+                slots=place("slots", self._slots[:padded]),
+                contexts=place("contexts", self._contexts[:padded]),
+                owners=place("owners", self._owners[:padded]),
+                tables=place("tables", self._sequences.tables),
+                tile_starts=place("tiles", self._tiles[:tiles]),
+                spans=self._spans(positions[: len(decodes)], plan.chunks),
             ),
-            sampled=torch.from_numpy(sampled).to(self._layout.device),
+            sampled=place("sampled", sampled),
             seqs=(*self._decoding, *(plan.chunks[index].seq for index in sampling)),
             slots=slots[sampled],
             padded_rows=padded - count,
@@ -221,5 +240,11 @@ class PersistentBatch:
         self._tiles[len(tiles)] = padded
         return len(tiles) + 1
 
-    def _view(self, buffer: npt.NDArray[np.int32] | npt.NDArray[np.int64], count: int) -> torch.Tensor:
-        return torch.from_numpy(buffer[:count]).to(self._layout.device)
+    def _spans(self, decodes: npt.NDArray[np.int64], chunks: tuple[Chunk, ...]) -> Spans:
+        spans = []
+        at = len(decodes)
+        for chunk in chunks:
+            spans.append(Span(at, chunk.count, self._sequences.slot(chunk.seq), chunk.start + 1))
+            at += chunk.count
+        longest = int(decodes.max(initial=-1)) + 1
+        return Spans(singles=len(decodes), blocks=-(-longest // self._kv.block_size), chunks=tuple(spans))

@@ -5,7 +5,7 @@ cumulative distribution, in order of ids and in float64, is inverted at one unif
 """
 
 import ctypes
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -23,6 +23,12 @@ class DrawRows(msgspec.Struct, frozen=True):
     min_p: npt.NDArray[np.float32]
     top_k: npt.NDArray[np.int64]
     top_p: npt.NDArray[np.float64]
+
+
+class Upload(Protocol):
+    """Puts an array where the logits lie."""
+
+    def __call__(self, array: npt.NDArray[Any], /) -> torch.Tensor: ...  # of any number type
 
 
 class Draw(Protocol):
@@ -51,20 +57,25 @@ class NativeDraw:
 
 def torch_draw(logits: torch.Tensor, rows: DrawRows) -> npt.NDArray[np.int32]:
     """The same by sorting."""
-    temperature = torch.from_numpy(rows.temperature)[:, None]
+    return draw_where_logits_lie(logits, rows, torch.from_numpy).numpy()
+
+
+def draw_where_logits_lie(logits: torch.Tensor, rows: DrawRows, upload: Upload) -> torch.Tensor:
+    """int32 [rows] beside the logits. On a device nothing here waits for it: no shape depends on a value there."""
+    temperature = upload(rows.temperature)[:, None]
     # The largest logit goes to 0 first, so that a tiny temperature cannot overflow.
     probabilities = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
-    floor = torch.from_numpy(rows.min_p)[:, None] * probabilities.amax(dim=-1, keepdim=True)
+    floor = upload(rows.min_p)[:, None] * probabilities.amax(dim=-1, keepdim=True)
     probabilities = torch.where(probabilities >= floor, probabilities, 0.0)
     cut = np.flatnonzero((rows.top_k > 0) | (rows.top_p < 1.0))
     if len(cut):
-        index = torch.from_numpy(cut)
+        index = upload(cut)
         part = probabilities[index]
-        least = _threshold(part, torch.from_numpy(rows.top_k[cut]), torch.from_numpy(rows.top_p[cut]))
+        least = _threshold(part, upload(rows.top_k[cut]), upload(rows.top_p[cut]))
         probabilities[index] = torch.where(part >= least[:, None], part, 0.0)
     cumulative = probabilities.double().cumsum(dim=-1)
-    target = torch.from_numpy(rows.units)[:, None] * cumulative[:, -1:]
-    return (cumulative <= target).sum(dim=-1).to(torch.int32).numpy()
+    target = upload(rows.units)[:, None] * cumulative[:, -1:]
+    return (cumulative <= target).sum(dim=-1).to(torch.int32)
 
 
 def _threshold(probabilities: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
@@ -76,7 +87,8 @@ def _threshold(probabilities: torch.Tensor, top_k: torch.Tensor, top_p: torch.Te
     # A row is served by its largest entries alone if they reach its top_k, or its top_p of the whole mass.
     whole = probabilities.double().sum(dim=-1)
     reached = (limit <= width) | ((limit == vocab) & (ordered.double().sum(dim=-1) >= top_p * whole))
-    if not bool(reached.all()):
+    # Asking would wait for a device, so there all rows are sorted.
+    if ordered.device.type != "cpu" or not bool(reached.all()):
         ordered = probabilities.sort(dim=-1, descending=True).values
     mass = ordered.double().cumsum(dim=-1)
     within = limit.clamp(max=ordered.shape[1]) - 1

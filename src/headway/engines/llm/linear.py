@@ -76,7 +76,7 @@ class TorchLinear:
 
 
 class DeviceLinear:
-    """F.linear on an accelerator in `dtype`; rows may depend on the batch there.  # untested on a device"""
+    """F.linear on an accelerator in `dtype`; rows may depend on the batch there.  # never run on a device"""
 
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, device: torch.device, dtype: torch.dtype

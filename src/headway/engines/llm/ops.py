@@ -13,6 +13,24 @@ from headway.engines.llm.kernels import pointer
 _QUERIES_PER_TILE = 32
 
 
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """Rows first to first + count: consecutive positions of `owner`, the first of which sees `context` positions."""
+
+    first: int
+    count: int
+    owner: int
+    context: int
+
+
+class Spans(msgspec.Struct, frozen=True):
+    """What the host knows of the rows, for attention that is launched in pieces: `singles` rows come first, each of
+    another sequence and none with a context above `blocks` blocks; then chunks; what is left is padding."""
+
+    singles: int
+    blocks: int
+    chunks: tuple[Span, ...] = ()
+
+
 class Rows(msgspec.Struct, frozen=True):
     """The flattened batch of one step. Consecutive rows of one owner are consecutive positions of it.
 
@@ -26,6 +44,7 @@ class Rows(msgspec.Struct, frozen=True):
     owners: torch.Tensor
     tables: torch.Tensor
     tile_starts: torch.Tensor
+    spans: Spans
 
 
 class HeadNorms(msgspec.Struct, frozen=True):

@@ -10,13 +10,13 @@ import torch
 
 from headway.core.messages import TokenScores
 from headway.core.request import SamplingParams
-from headway.engines.llm.draw import Draw, DrawRows
+from headway.engines.llm.draw import Draw, DrawRows, Upload, draw_where_logits_lie
 from headway.engines.llm.sequences import SequenceTable
 
 Slots = npt.NDArray[np.intp]
 _FIELDS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition", "presence", "frequency"),
-    *("seed", "min_tokens", "scores", "is_plain", "is_masked"),
+    *("seed", "min_tokens", "scores", "is_history", "is_plain", "is_masked"),
 )
 
 
@@ -42,6 +42,7 @@ class SamplingTable:
         self.seed = np.zeros(0, np.uint64)
         self.min_tokens = np.zeros(0, np.int32)
         self.scores = np.zeros(0, np.int32)  # -1: none; k: the chosen token's and the k best
+        self.is_history = np.zeros(0, np.bool_)  # reads earlier tokens on the host, or is asked for log-probabilities
         self.is_plain = np.zeros(0, np.bool_)  # greedy with nothing else: no row needs more than argmax
         self.is_masked = np.zeros(0, np.bool_)
         self.stops: dict[int, tuple[int, ...]] = {}
@@ -64,8 +65,8 @@ class SamplingTable:
         self.bias[slot], self.allowed[slot] = params.logit_bias, params.allowed_token_ids
         penalised = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1.0, 0.0, 0.0)
         self.is_masked[slot] = bool(params.logit_bias or params.allowed_token_ids or params.min_tokens)
-        more = params.temperature or penalised or self.is_masked[slot] or params.logprobs is not None
-        self.is_plain[slot] = not more
+        self.is_history[slot] = penalised or self.is_masked[slot] or params.logprobs is not None
+        self.is_plain[slot] = not (params.temperature or self.is_history[slot])
 
     def is_stop(self, slots: Slots, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Whether each token is among the stop tokens of its slot."""
@@ -99,18 +100,32 @@ def sample(logits: torch.Tensor, slots: Slots, sequences: SequenceTable, table: 
     tokens = _best(logits)
     drawing = np.flatnonzero(table.temperature[slots] > 0)
     if len(drawing):
-        chosen = slots[drawing]
-        units = uniform(table.seed[chosen], sequences.known[chosen] - sequences.prompt[chosen])
-        rows = DrawRows(
-            units=units,
-            temperature=table.temperature[chosen],
-            min_p=table.min_p[chosen],
-            top_k=table.top_k[chosen],
-            top_p=table.top_p[chosen],
-        )
+        rows = _draw_rows(slots[drawing], sequences, table)
         tokens[drawing] = draw(logits[torch.from_numpy(drawing)], rows)
     scores = () if logprobs is None else _scores(logprobs, tokens, wanted)
     return Sampled(tokens=tokens, scores=scores)
+
+
+def sample_where_logits_lie(
+    logits: torch.Tensor, slots: Slots, sequences: SequenceTable, table: SamplingTable, upload: Upload
+) -> torch.Tensor:
+    """The same for rows without history, int32 [rows] beside the logits, without waiting for the device."""
+    tokens = logits.argmax(dim=-1).to(torch.int32)
+    drawing = np.flatnonzero(table.temperature[slots] > 0)
+    if len(drawing):
+        index = upload(drawing)
+        tokens[index] = draw_where_logits_lie(logits[index], _draw_rows(slots[drawing], sequences, table), upload)
+    return tokens
+
+
+def _draw_rows(slots: Slots, sequences: SequenceTable, table: SamplingTable) -> DrawRows:
+    return DrawRows(
+        units=uniform(table.seed[slots], sequences.known[slots] - sequences.prompt[slots]),
+        temperature=table.temperature[slots],
+        min_p=table.min_p[slots],
+        top_k=table.top_k[slots],
+        top_p=table.top_p[slots],
+    )
 
 
 def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:

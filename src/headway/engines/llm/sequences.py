@@ -7,23 +7,24 @@ from headway.core.errors import InvariantError
 from headway.core.plans import NewSequence
 
 Ints = npt.NDArray[np.int32]
-_FIRST_SLOTS = 16
+FIRST_SLOTS = 16
 
 
 class SequenceTable:
     """One slot per known sequence, from `add` to `remove`; arrays grow by doubling and keep their addresses else."""
 
-    def __init__(self, max_tokens: int, max_blocks: int, pool_blocks: int) -> None:
+    def __init__(self, max_tokens: int, max_blocks: int, pool_blocks: int, first_slots: int = FIRST_SLOTS) -> None:
         self._pool_blocks = pool_blocks
         self._slots: dict[int, int] = {}
-        self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
+        self._free = list(range(first_slots - 1, -1, -1))
         # One token more than the longest context: a row that runs on after its end samples once in vain.
-        self.tokens = np.zeros((_FIRST_SLOTS, max_tokens + 2), np.int32)
-        self.known = np.zeros(_FIRST_SLOTS, np.int32)  # prompt and outputs
-        self.prompt = np.zeros(_FIRST_SLOTS, np.int32)  # prompt alone; outputs start here, preempted or not
-        self.computed = np.zeros(_FIRST_SLOTS, np.int32)  # positions whose KV is stored
-        self.tables = np.zeros((_FIRST_SLOTS, max_blocks), np.int32)
-        self.blocks = np.zeros(_FIRST_SLOTS, np.int32)
+        self.tokens = np.zeros((first_slots, max_tokens + 2), np.int32)
+        self.known = np.zeros(first_slots, np.int32)  # prompt and outputs
+        self.prompt = np.zeros(first_slots, np.int32)  # prompt alone; outputs start here, preempted or not
+        self.computed = np.zeros(first_slots, np.int32)  # positions whose KV is stored
+        self.tables = np.zeros((first_slots, max_blocks), np.int32)
+        self.blocks = np.zeros(first_slots, np.int32)
+        self.tenancy = np.zeros(first_slots, np.int32)  # counts the sequences a slot has held: late results ask
 
     @property
     def capacity(self) -> int:
@@ -53,6 +54,7 @@ class SequenceTable:
         self.tokens[slot, len(new.prompt) : known] = new.outputs
         self.prompt[slot], self.known[slot] = len(new.prompt), known
         self.computed[slot] = self.blocks[slot] = 0
+        self.tenancy[slot] += 1
         return slot
 
     def remove(self, seq: int) -> int:
@@ -82,12 +84,16 @@ class SequenceTable:
         self.tokens[slots, self.known[slots]] = tokens
         self.known[slots] += 1
 
+    def outputs_to(self, slot: int, position: int) -> tuple[int, ...]:
+        """Outputs up to the one at `position`."""
+        return tuple(self.tokens[slot, self.prompt[slot] : position + 1].tolist())
+
     def outputs(self, slot: int) -> tuple[int, ...]:
-        return tuple(self.tokens[slot, self.prompt[slot] : self.known[slot]].tolist())
+        return self.outputs_to(slot, int(self.known[slot]) - 1)
 
     def _grow(self) -> None:
         old = self.capacity
-        for name in ("tokens", "known", "prompt", "computed", "tables", "blocks"):
+        for name in ("tokens", "known", "prompt", "computed", "tables", "blocks", "tenancy"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self._free = list(range(2 * old - 1, old - 1, -1))

@@ -3,6 +3,7 @@
 import ctypes
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from headway.engines.llm.engine import EngineSettings, TorchLlmEngine  # noqa: E402  (torch decides)
+from tests.unit.engines.llm.late_device import LateDevice  # noqa: E402
+
+from headway.engines.llm.device_engine import DeviceLlmEngine  # noqa: E402
+from headway.engines.llm.engine import TorchLlmEngine  # noqa: E402
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels  # noqa: E402
+from headway.engines.llm.loading import EngineSettings  # noqa: E402  (torch decides)
 
 TINY = {
     "architectures": ["LlamaForCausalLM"],
@@ -80,22 +85,25 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["native", "torch"])
-def make_engine(request: pytest.FixtureRequest, tiny_folder: Path, kernel_cache: Path) -> Callable[..., TorchLlmEngine]:
+Engine = TorchLlmEngine | DeviceLlmEngine
+
+
+def tiny_engine(kind: str, folder: Path, cache: Path, **changes: Any) -> Engine:
+    """`kind`: native or torch kernels, or the device engine on a `LateDevice`."""
+    settings = EngineSettings(
+        folder=folder,
+        model="tiny",
+        cache=cache,
+        kernels="auto" if kind == "device" else kind,
+        dtype="float32",
+        **{"kv_blocks": 256, "block_size": 8, "host_slots": 16, **changes},
+    )
+    clock = iter(range(0, 10**12, 1000)).__next__
+    return DeviceLlmEngine(settings, LateDevice(), clock) if kind == "device" else TorchLlmEngine(settings, clock)
+
+
+@pytest.fixture(params=["native", "torch", "device"])
+def make_engine(request: pytest.FixtureRequest, tiny_folder: Path, kernel_cache: Path) -> Callable[..., Engine]:
     if request.param == "native":
         request.getfixturevalue("library")
-
-    def make(**changes: Any) -> TorchLlmEngine:
-        return TorchLlmEngine(
-            EngineSettings(
-                folder=tiny_folder,
-                model="tiny",
-                cache=kernel_cache,
-                kernels=request.param,
-                dtype="float32",
-                **{"kv_blocks": 256, "block_size": 8, "host_slots": 16, **changes},
-            ),
-            clock=iter(range(0, 10**12, 1000)).__next__,
-        )
-
-    return make
+    return partial(tiny_engine, request.param, tiny_folder, kernel_cache)

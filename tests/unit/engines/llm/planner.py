@@ -6,14 +6,14 @@ import msgspec
 
 from headway.core.ids import RequestId
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan
+from headway.core.ports import LlmEngine
 from headway.core.request import SamplingParams
-from headway.engines.llm.engine import TorchLlmEngine
 
 
 class Planner:
     """Writes plans for one engine, step by step, as a test says; `run` checks nothing but what the engine checks."""
 
-    def __init__(self, engine: TorchLlmEngine) -> None:
+    def __init__(self, engine: LlmEngine) -> None:
         self.engine = engine
         self.step = 0
         self.free = list(range(engine.limits.kv_blocks - 1, -1, -1))
@@ -99,6 +99,7 @@ class Planner:
         plan = msgspec.structs.replace(plan, **more)
         self.pending = {}
         self.done = self.engine.run(plan)
+        self.scores = self.done.scores
         sampled = dict(zip(self.done.seqs, self.done.tokens, strict=True))
         for seq, token in sampled.items():
             self.tokens[seq].append(token)

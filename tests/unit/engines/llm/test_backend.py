@@ -16,7 +16,7 @@ from headway.engines.llm.backend import (
 from headway.engines.llm.config import read_config
 from headway.engines.llm.kv import KvPool
 from headway.engines.llm.model import Decoder
-from headway.engines.llm.ops import NativeOps, RopeTables, Rows, TorchOps
+from headway.engines.llm.ops import NativeOps, RopeTables, Rows, Span, Spans, TorchOps
 from headway.engines.llm.rope import rope_tables
 from headway.engines.llm.weights import Checkpoint
 
@@ -96,6 +96,7 @@ def test_the_device_path_computes_what_the_cpu_path_computes(choose, choose_on_d
         owners=torch.zeros(8, dtype=torch.int32),
         tables=torch.zeros(1, 1, dtype=torch.int32),
         tile_starts=torch.tensor([0, 8], dtype=torch.int32),
+        spans=Spans(singles=0, blocks=0, chunks=(Span(0, 8, 0, 1),)),
     )
     logits = []
     for backend in (choose("torch"), choose_on_device("auto")):

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def batch(tiny_folder: Path) -> PersistentBatch:
     kv = KvPool(read_config(tiny_folder), blocks=8, block_size=8, host_slots=0, device=CPU)
-    layout = BatchLayout(rows_max=64, rows_per_tile=4, device=CPU)
+    layout = BatchLayout(rows_max=64, rows_per_tile=4)
     return PersistentBatch(SequenceTable(max_tokens=64, max_blocks=8, pool_blocks=8), kv, layout)
 
 

@@ -1,15 +1,17 @@
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-import torch
 from tests.unit.engines.llm.planner import Planner
 
 from headway.core.errors import ConfigError, EngineError, InvariantError
 from headway.core.plans import Join, LayerWait, StepPlan, Swap
+from headway.engines.llm.device_engine import DeviceLlmEngine
 from headway.engines.llm.engine import TorchLlmEngine
+from headway.engines.llm.loading import EngineSettings
 
-MakeEngine = Callable[..., TorchLlmEngine]
+MakeEngine = Callable[..., TorchLlmEngine | DeviceLlmEngine]
 
 
 def prompts(count: int, seed: int = 0) -> list[list[int]]:
@@ -282,7 +284,7 @@ def test_refuses_a_length_beyond_the_model(make_engine: MakeEngine) -> None:
         make_engine(max_model_len=512)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-def test_refuses_a_device_that_is_not_there(make_engine: MakeEngine) -> None:
-    with pytest.raises(ConfigError, match="device = cuda: torch sees no CUDA device"):
-        make_engine(device="cuda")
+def test_a_cpu_captures_no_graphs(tiny_folder: Path, kernel_cache: Path) -> None:
+    settings = EngineSettings(folder=tiny_folder, model="tiny", cache=kernel_cache, kv_blocks=8, graph_rows=(8,))
+    with pytest.raises(ConfigError, match=r"graph_rows = \[8\]: only a device captures graphs"):
+        TorchLlmEngine(settings)

@@ -11,6 +11,8 @@ from headway.engines.llm.ops import (
     Ops,
     RopeTables,
     Rows,
+    Span,
+    Spans,
     TorchOps,
     native_refusal,
     rows_per_tile,
@@ -71,8 +73,9 @@ def rows_of(config: ModelConfig, spans: list[tuple[int, int, int]]) -> Rows:
     owners = torch.cat([torch.full((count,), owner) for owner, _, count in spans]).int()
     positions = torch.cat([torch.arange(start, start + count) for _, start, count in spans]).int()
     slots = tables[owners.long(), positions.long() // BLOCK].long() * BLOCK + positions.long() % BLOCK
-    starts, at = [], 0
-    for _, _, count in spans:
+    starts, chunks, at = [], [], 0
+    for owner, start, count in spans:
+        chunks.append(Span(at, count, owner, start + 1))
         starts += range(at, at + count, rows_per_tile(config))
         at += count
     return Rows(
@@ -82,6 +85,7 @@ def rows_of(config: ModelConfig, spans: list[tuple[int, int, int]]) -> Rows:
         owners=owners,
         tables=tables,
         tile_starts=torch.tensor([*starts, at], dtype=torch.int32),
+        spans=Spans(singles=0, blocks=0, chunks=tuple(chunks)),
     )
 
 

@@ -1,0 +1,276 @@
+"""Performs StepPlans on a device that works on by itself: a step is queued, and its results are fetched later.
+
+Tokens of a step that is not fetched yet are placeholders on the host; the device reads them from its own table of last
+tokens. Rows whose sampling reads earlier tokens on the host (penalties, masks, log-probabilities) hold up the launch of
+their step until the steps before it are over.  # never run on a device
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headway.core.errors import ConfigError, EngineError
+from headway.core.events import StepDone, Stopped
+from headway.core.messages import TokenScores
+from headway.core.plans import NewSequence, StepPlan, StepTiming
+from headway.core.units import Ns
+from headway.engines.llm.backend import device_backend
+from headway.engines.llm.batch import LEAST_ROWS, StepInputs
+from headway.engines.llm.device import Array, DecodeGraphs, Device, Staging
+from headway.engines.llm.loading import EngineSettings, load
+from headway.engines.llm.ops import Rows, Spans
+from headway.engines.llm.sampling import sample, sample_where_logits_lie
+
+# Tables on the device move when there are more sequences than slots, and graphs are captured again then.
+_FIRST_SLOTS = 512
+_PLACEHOLDER = -1
+
+
+class Launched(msgspec.Struct, frozen=True, gc=False):
+    """When a launch began, and whether rows were decoding by then."""
+
+    at_ns: Ns
+    was_runnable: bool
+
+
+class _Open(msgspec.Struct):
+    """A step that is queued. `tokens` waits for its results, which belong at `positions` of their sequences."""
+
+    plan: StepPlan
+    inputs: StepInputs
+    positions: npt.NDArray[np.int32]
+    tenancy: npt.NDArray[np.int32]
+    tokens: Callable[[], Array]
+    scores: tuple[TokenScores | None, ...]
+    launched: Launched
+    queued_ns: Ns
+    done: StepDone | None = None
+
+
+class DeviceLlmEngine:
+    """An `LlmEngine` (core.ports). `launch` is called from one thread, what it returns from any, in order."""
+
+    def __init__(
+        self, settings: EngineSettings, device: Device, clock: Callable[[], Ns] = time.perf_counter_ns
+    ) -> None:
+        self._clock, self._device = clock, device
+        self._staging = Staging(device)
+        loaded = load(settings, device.where, device_backend, self._staging.place, _FIRST_SLOTS)
+        self._draw, self._decoder, self._kv = loaded.backend.draw, loaded.decoder, loaded.kv
+        self._sequences, self._sampling, self._batch = loaded.sequences, loaded.sampling, loaded.batch
+        self.limits = loaded.limits
+        if settings.graph_rows and max(settings.graph_rows) > loaded.layout.size:
+            raise ConfigError(
+                f"graph_rows has {max(settings.graph_rows)} rows, max_step_tokens is {settings.max_step_tokens}"
+            )
+        self._mirror = threading.Lock()  # the host's view of sequences: launch and fetch both write it
+        self._open: deque[_Open] = deque()
+        self._stopped: set[int] = set()
+        self._done_ns: Ns = 0
+        with torch.inference_mode():
+            self._reserve(loaded.layout.size, settings.graph_rows)
+            self._graphs = DecodeGraphs(device, self._captured, self._sequences.tables.shape[1])
+            for rows in sorted({max(rows, LEAST_ROWS) for rows in settings.graph_rows}, reverse=True):
+                self._graphs.capture(rows)
+        self._moves = self._staging.moves
+        self.description = f"{loaded.description}; graphs of {self._graphs.rows or 'no'} rows"
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Callable[[], StepDone]:
+        """Queue the step; the returned call waits for its results. Raises EngineError, InvariantError on drift."""
+        launched = self._clock()
+        self._refuse_unsupported(plan)
+        try:
+            with self._mirror:
+                was_runnable = self._batch.decoding > 0
+                self._stopped.difference_update(plan.leave)
+                self._batch.apply(plan, self._admit)
+                self._settle_chunks(plan)
+                inputs = self._batch.inputs(plan)
+            logits = self._logits(plan, inputs)
+            step = self._sampled(plan, inputs, logits, Launched(launched, was_runnable))
+        except (RuntimeError, MemoryError) as error:
+            self._open.clear()
+            raise EngineError(f"step {plan.step} failed on {self.limits.model}: {error}") from error
+        return lambda: self._result(step)
+
+    def run(self, plan: StepPlan) -> StepDone:
+        return self.launch(plan)()
+
+    def read_blocks(self, blocks: Sequence[int]) -> bytes:
+        return self._kv.read(blocks)
+
+    def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
+        with torch.inference_mode():
+            self._kv.write(blocks, payload)
+
+    def close(self) -> None:
+        """Give the memory back; the engine cannot run afterwards."""
+        del self._graphs, self._decoder, self._kv, self._batch, self._staging
+
+    def _admit(self, slot: int, new: NewSequence) -> None:
+        self._sampling.set(slot, new.sampling)
+
+    def _reserve(self, size: int, graph_rows: tuple[int, ...]) -> None:
+        for name in ("tokens", "positions", "contexts", "owners"):
+            self._staging.reserve(name, size)
+        self._staging.reserve("tiles", size + 1)
+        self._staging.reserve("sampled", size, dtype=torch.int64)
+        self._staging.reserve("slots", size, dtype=torch.int64)
+        self._staging.reserve("tables", *self._sequences.tables.shape)
+        self._last = self._staging.reserve("last", self._sequences.capacity)
+        self._rows = torch.arange(size, device=self._device.where)
+        if graph_rows:  # one buffer for the logits of all graphs
+            self._staging.reserve("logits", max(*graph_rows, LEAST_ROWS), self.limits.vocab_size, dtype=torch.float32)
+
+        self._idle()
+
+    def _idle(self) -> None:
+        """Padding rows only, so that a capture writes nothing but the scratch block."""
+        for name in ("tokens", "positions", "contexts", "owners"):
+            self._staging.view(name, len(self._rows)).zero_()
+        self._staging.view("slots", len(self._rows)).fill_(self._kv.scratch_slot)
+
+    def _forward(self, tokens: torch.Tensor, rows: Rows, sampled: torch.Tensor) -> torch.Tensor:
+        known = torch.where(tokens == _PLACEHOLDER, self._last[rows.owners.long()], tokens)
+        return self._decoder.forward(known, rows, self._kv, sampled)
+
+    def _captured(self, count: int, blocks: int) -> torch.Tensor:
+        """A decode step of `count` rows over the standing buffers."""
+        view = self._staging.view
+        rows = Rows(
+            positions=view("positions", count),
+            slots=view("slots", count),
+            contexts=view("contexts", count),
+            owners=view("owners", count),
+            tables=view("tables", self._sequences.capacity),
+            tile_starts=view("tiles", count + 1),
+            spans=Spans(singles=count, blocks=blocks),
+        )
+        return view("logits", count).copy_(self._forward(view("tokens", count), rows, self._rows[:count]))
+
+    def _logits(self, plan: StepPlan, inputs: StepInputs) -> torch.Tensor:
+        if len(self._last) != self._sequences.capacity:
+            last = self._last
+            self._last = self._staging.reserve("last", self._sequences.capacity)
+            self._last[: len(last)] = last
+        if self._staging.moves != self._moves:
+            self._idle()
+            self._graphs.recapture()
+            self._moves = self._staging.moves
+            inputs = self._batch.inputs(plan)
+        if plan.graph == "none":
+            return self._forward(inputs.tokens, inputs.rows, inputs.sampled)
+        rows = len(inputs.tokens)
+        if rows not in self._graphs:
+            raise EngineError(
+                f"step {plan.step} asks for graph mode full with {rows} rows;"
+                f" captured are {self._graphs.rows or 'none'}"
+            )
+        return self._graphs.replay(rows, inputs.rows.spans.blocks)[: len(inputs.slots)]
+
+    def _sampled(self, plan: StepPlan, inputs: StepInputs, logits: torch.Tensor, launched: Launched) -> _Open:
+        """Queue the choice of tokens and their way to the host, and let lengths grow."""
+        slots, upload = inputs.slots, self._staging.upload
+        scores: tuple[TokenScores | None, ...] = ()
+        with self._mirror:
+            if self._sampling.is_history[slots].any():
+                self._settle()
+                found = sample(logits.cpu(), slots, self._sequences, self._sampling, self._draw)
+                tokens, scores = upload(found.tokens), found.scores
+            else:
+                tokens = sample_where_logits_lie(logits, slots, self._sequences, self._sampling, upload)
+            self._last[upload(slots)] = tokens
+            self._batch.advance(plan)
+            step = _Open(
+                plan=plan,
+                inputs=inputs,
+                positions=self._sequences.known[slots],
+                tenancy=self._sequences.tenancy[slots],
+                tokens=self._device.fetch(tokens),
+                scores=scores,
+                launched=launched,
+                queued_ns=self._clock(),
+            )
+            self._sequences.append_tokens(slots, np.full(len(slots), _PLACEHOLDER, np.int32))
+            self._open.append(step)
+        return step
+
+    def _result(self, step: _Open) -> StepDone:
+        step.tokens()  # wait without the lock: the next step is launched meanwhile
+        with self._mirror:
+            while step.done is None and self._open:
+                self._fold(self._open.popleft())
+        if step.done is None:
+            raise EngineError(f"step {step.plan.step} was queued before a step that failed")
+        return step.done
+
+    def _settle_chunks(self, plan: StepPlan) -> None:
+        """A chunk that recomputes outputs needs them on the host."""
+        for chunk in plan.chunks:
+            known = self._sequences.tokens[self._sequences.slot(chunk.seq), chunk.start : chunk.start + chunk.count]
+            if (known == _PLACEHOLDER).any():
+                self._settle()
+
+    def _settle(self) -> None:
+        while self._open:
+            self._fold(self._open.popleft())
+
+    def _fold(self, step: _Open) -> None:
+        """Put the tokens where the placeholders are, but for sequences whose slot has another tenant by now."""
+        tokens = step.tokens().astype(np.int32)
+        fetched = self._clock()
+        slots = step.inputs.slots
+        alive = self._sequences.tenancy[slots] == step.tenancy
+        self._sequences.tokens[slots[alive], step.positions[alive]] = tokens[alive]
+        stopped = self._stops(step, tokens, alive)
+        started = max(step.queued_ns, self._done_ns)
+        hidden = max(0, min(step.queued_ns, self._done_ns) - step.launched.at_ns)
+        idle = max(0, step.queued_ns - self._done_ns) if self._done_ns and step.launched.was_runnable else 0
+        self._done_ns = done = self._clock()
+        timing = StepTiming(
+            launched_ns=step.launched.at_ns,
+            started_ns=started,  # when it was queued, or when the device came free
+            done_ns=done,
+            host_ns=step.queued_ns - step.launched.at_ns + done - fetched,
+            idle_gap_ns=idle,
+            overlapped_ns=hidden,
+            padded_rows=step.inputs.padded_rows,
+        )
+        step.done = StepDone(
+            at_ns=done,
+            cause=f"step-{step.plan.step}",
+            step=step.plan.step,
+            seqs=step.inputs.seqs,
+            tokens=tuple(tokens.tolist()),
+            timing=timing,
+            stopped=stopped,
+            scores=step.scores,
+        )
+
+    def _stops(self, step: _Open, tokens: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_]) -> tuple[Stopped, ...]:
+        """As on a CPU; the outputs end with this step's token, whatever was queued since."""
+        inputs, found = step.inputs, []
+        for row in np.flatnonzero(alive & self._sampling.is_stop(inputs.slots, tokens)).tolist():
+            seq, slot = inputs.seqs[row], int(inputs.slots[row])
+            if seq not in self._stopped:
+                self._stopped.add(seq)
+                found.append(Stopped(seq=seq, output=self._sequences.outputs_to(slot, int(step.positions[row]))))
+        return tuple(found)
+
+    def _refuse_unsupported(self, plan: StepPlan) -> None:
+        if plan.waits:
+            raise EngineError(
+                f"step {plan.step} waits for layers of a transfer; this engine receives whole blocks only"
+            )
+        if plan.graph == "piecewise" or (plan.graph == "full" and plan.chunks):
+            raise EngineError(
+                f"step {plan.step} asks for graph mode {plan.graph} with {len(plan.chunks)} chunks;"
+                " this engine captures whole decode steps only"
+            )

@@ -1,0 +1,111 @@
+"""The engine on a CUDA device, on random weights.  # never run on a device
+
+`benchmarks/device.sh` runs these and the timings in one go.
+"""
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+
+from tests.unit.engines.llm.conftest import TINY, _random_tensors  # noqa: E402  (torch decides)
+from tests.unit.engines.llm.planner import Planner  # noqa: E402
+
+from headway.core.plans import Join, StepPlan  # noqa: E402
+from headway.engines.llm.cuda import CudaDevice  # noqa: E402
+from headway.engines.llm.device_engine import DeviceLlmEngine  # noqa: E402
+from headway.engines.llm.engine import TorchLlmEngine  # noqa: E402
+from headway.engines.llm.loading import EngineSettings  # noqa: E402
+
+pytestmark = [
+    pytest.mark.device,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here"),
+]
+MARGIN = 1e-3  # of SPEC B7, for float32
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import json
+
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "config.json").write_text(json.dumps(TINY))
+    safetensors.save_file(dict(_random_tensors(TINY, seed=3)), str(folder / "model.safetensors"))
+    return folder
+
+
+def settings(folder: Path, **changes: Any) -> EngineSettings:
+    chosen = {"kv_blocks": 256, "block_size": 8, "dtype": "float32", **changes}
+    return EngineSettings(folder=folder, model="tiny", cache=folder, **chosen)
+
+
+def prompts(count: int) -> list[list[int]]:
+    draw = random.Random(4)
+    return [[draw.randrange(3, 128) for _ in range(draw.randrange(3, 40))] for _ in range(count)]
+
+
+def together(planner: Planner, texts: list[list[int]], steps: int, **more: Any) -> list[list[int]]:
+    for seq, text in enumerate(texts):
+        planner.new(seq, text)
+        planner.chunk(seq, len(text))
+        planner.run()
+        planner.join(seq)
+    for _ in range(steps):
+        planner.run(**more)
+    return [planner.tokens[seq][len(text) : len(text) + steps] for seq, text in enumerate(texts)]
+
+
+# SPEC B7, E1
+def test_greedy_tokens_are_those_of_the_cpu_but_where_two_are_nearly_equal(folder: Path) -> None:
+    """The first difference of a sequence must lie within the margin; how many differ is printed."""
+    texts = prompts(12)
+    cpu = Planner(TorchLlmEngine(settings(folder)))
+    ours = together(Planner(DeviceLlmEngine(settings(folder), CudaDevice())), texts, 24)
+    differing = 0
+    for text, found in zip(texts, ours, strict=True):
+        exact = cpu.alone(text, 24)
+        if found[:24] == exact:
+            continue
+        differing += 1
+        at = next(index for index, pair in enumerate(zip(found, exact, strict=True)) if pair[0] != pair[1])
+        cpu.alone([*text, *exact[:at]], 1, logprobs=8)
+        best = cpu.scores[0]
+        chances = dict(zip(best.top_ids, best.top_logprobs, strict=True))
+        assert found[at] in chances
+        assert best.top_logprobs[0] - chances[found[at]] < MARGIN
+    sys.stdout.write(f"{differing} of {len(texts)} sequences differ within {MARGIN}\n")
+
+
+# SPEC E1
+def test_a_replayed_graph_gives_what_the_step_gives_without_one(folder: Path) -> None:
+    texts = prompts(5)
+    eager = together(Planner(DeviceLlmEngine(settings(folder), CudaDevice())), texts, 16, bucket=8)
+    engine = DeviceLlmEngine(settings(folder, graph_rows=(8,)), CudaDevice())
+    planner = Planner(engine)
+    graphed = together(planner, texts, 16, bucket=8, graph="full")
+    assert graphed == eager
+    assert "graphs of [8] rows" in engine.description
+
+
+# SPEC E2
+def test_a_launch_returns_before_the_device_is_done(folder: Path) -> None:
+    engine = DeviceLlmEngine(settings(folder), CudaDevice())
+    planner = Planner(engine)
+    planner.new(1, prompts(1)[0])
+    planner.chunk(1, len(planner.tokens[1]))
+    planner.run()
+    context = planner.lengths[1]
+    torch.cuda._sleep(2_000_000_000)  # about a second of the device's clock, queued before the step
+    began = time.perf_counter()
+    first = StepPlan(2, 1, "decode", join=(Join(seq=1, step=1),), decodes=1, kv_tokens=context + 1)
+    wait = engine.launch(first)
+    launched = time.perf_counter() - began
+    wait()
+    waited = time.perf_counter() - began
+    assert launched < 0.5 * waited
