@@ -129,7 +129,11 @@ class Transformers:
         ids = self._torch.randint(100, 40_000, (batch, prompt))
         mask = self._torch.ones_like(ids)
         how = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
-        return lambda: self._model.generate(ids, attention_mask=mask, **how) and None
+
+        def generate() -> None:
+            self._model.generate(ids, attention_mask=mask, **how)
+
+        return generate
 
     def decode(self, batch: int) -> Cost:
         return difference(self._generate(batch, PROMPT, 1), self._generate(batch, PROMPT, 1 + STEPS), STEPS)
@@ -148,7 +152,11 @@ class LlamaCpp:
     def _call(self, program: str, *arguments: object) -> Callable[[], None]:
         command = [str(word) for word in (self._folder / program, "-m", self._gguf, "-t", self._threads, *arguments)]
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self._folder), "OMP_NUM_THREADS": str(self._threads)}
-        return lambda: subprocess.run(command, env=environment, check=True, capture_output=True) and None
+
+        def call() -> None:
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+
+        return call
 
     def decode(self, batch: int) -> Cost:
         def steps(count: int) -> Callable[[], None]:
