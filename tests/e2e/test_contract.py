@@ -220,12 +220,14 @@ def test_an_answer_that_nobody_waited_for_has_evidence_too(server: Server) -> No
         reserved = {account["name"]: account["reserved"] for account in accounts}
         connection.drop()
         assert reserved["tenant/alice/tokens"] > 4000
+        assert reserved["tenant/alice/gpu_seconds"] > 0  # by what those before it took
 
     asyncio.run(leave())
     found = evidence(server, "left")
     assert found["outcome"] == "cancelled"
     assert 0 < found["output_tokens"] < 4000
     assert ledger(server)["tenant/alice/tokens"]["reserved"] == 0
+    assert ledger(server)["tenant/alice/gpu_seconds"]["reserved"] == 0
 
 
 def test_a_repeated_id_names_the_latest_use_of_each_tenant(server: Server) -> None:

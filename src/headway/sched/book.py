@@ -83,6 +83,7 @@ class Book:
         self._limits = limits
         self._in_flight = self.ledger.open("gateway/in_flight", "requests", limits.in_flight_max)
         self._stream_bytes = self.ledger.open("gateway/stream_bytes", "bytes", limits.stream_bytes_max)
+        self._device: dict[str, tuple[int, int]] = {}  # per model, of what has ended: device us, tokens
 
     def open(self, event: RequestArrived) -> tuple[Tracked, ErrorOut | None]:
         """Start a request and open its leases; an error when the front itself has no room.
@@ -105,7 +106,8 @@ class Book:
                 return tracked, self._no_room(request, account, amount)
         reserved = tokens + (len(request.prompt) if isinstance(request, LlmRequest) else 0)
         self._meter(request, "tokens", "tokens").reserve(lease, reserved)
-        self._meter(request, "gpu_seconds", "us").reserve(lease, 0)
+        device_us, of_tokens = self._device.get(request.model, (0, 1))
+        self._meter(request, "gpu_seconds", "us").reserve(lease, device_us * reserved // of_tokens)
         return tracked, None
 
     @staticmethod
@@ -185,8 +187,11 @@ class Book:
         request, lease, marks = tracked.request, LeaseId(tracked.request.id), _marks(tracked)
         prompt = len(request.prompt) if isinstance(request, LlmRequest) and tracked.dispatched_ns is not None else 0
         self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
-        device_ns = 0 if marks is None else marks.device_ns
-        self._meter(request, "gpu_seconds", "us").settle(lease, device_ns // 1000)
+        device_us = 0 if marks is None else marks.device_ns // 1000
+        self._meter(request, "gpu_seconds", "us").settle(lease, device_us)
+        if prompt and device_us:
+            spent_us, of_tokens = self._device.get(request.model, (0, 0))
+            self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens
         self.ledger.release_all(lease)
         del self.requests[request.id]
         arrival = tracked.arrival
