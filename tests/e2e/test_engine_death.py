@@ -14,7 +14,7 @@ from tests.e2e.wire import Answer, call
 
 CHAT = "/v1/chat/completions"
 SLOW_STEPS = ("--engine", "synthetic", "--set", "engine.synthetic.step_us=5000")
-QUICK_RESTART = ("--set", "supervisor.restart_backoff_s=0.05", "--set", "supervisor.restarts_max=50")
+QUICK_RESTART = ("--set", "supervisor.restart_backoff_s_max=0.05", "--set", "supervisor.restarts_max=50")
 ERROR_CODES = ("engine_lost", "no_replica")
 
 
@@ -64,12 +64,17 @@ async def ask_all(url: str, bodies: Sequence[dict[str, object]]) -> list[Outcome
 def disturbed(
     server: Server, bodies: Sequence[dict[str, object]], disturb: Callable[[], Awaitable[None]]
 ) -> list[Outcome]:
-    """The outcomes of `bodies` while `disturb` runs."""
+    """The outcomes of `bodies` while `disturb` runs, at most as long as they do."""
 
     async def run() -> list[Outcome]:
         asked = asyncio.create_task(ask_all(server.url, bodies))
-        await disturb()
-        return await asked
+        disturbing = asyncio.create_task(disturb())
+        await asyncio.wait({asked, disturbing}, return_when=asyncio.FIRST_COMPLETED)
+        if disturbing.done():
+            disturbing.result()
+        outcomes = await asked
+        disturbing.cancel()
+        return outcomes
 
     return asyncio.run(run())
 
@@ -108,8 +113,20 @@ def test_killed_engines_lose_no_request_and_change_no_token(replicas: int, kills
 
         outcomes = disturbed(server, bodies, kill)
         assert outcomes == undisturbed  # as many attempts are granted as there are kills
+        assert victims
         serves_again(server, replicas)
         assert not set(victims) & set(children(server))
+
+
+def test_an_engine_that_is_killed_while_it_starts_is_started_again() -> None:
+    # SPEC A11
+    with serve("--engine", "synthetic", *QUICK_RESTART) as server:
+        for _ in range(10):  # before its exec, before its start order, while it imports
+            before = children(server)
+            for pid in before:
+                os.kill(pid, signal.SIGKILL)
+            until(lambda before=before: children(server) not in ([], before), "the next one starts")
+        serves_again(server, 1)
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])

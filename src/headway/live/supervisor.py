@@ -139,8 +139,8 @@ class Supervisor:
             incarnation += 1
             try:
                 reason = (await self._live(spec, incarnation)).reason or "no reason known"
-            except OSError as error:  # no process, no memory, no file descriptor: the budget of restarts applies
-                reason = f"its process could not be started: {error}"
+            except Exception as error:  # outer loop: no descriptor, or a pipe that closed under the start order
+                reason = f"its process could not be started: {type(error).__name__}: {error}"
             if self._stopping.is_set():
                 return
             if not started.done():
