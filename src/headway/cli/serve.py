@@ -6,7 +6,6 @@ import logging
 import os
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from headway.live.launch import Running
 
 Tell = Callable[[str, str], None]
+log = logging.getLogger(__name__)
 
 app = typer.Typer(add_completion=False)
 
@@ -45,6 +45,7 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the log of every process.")] = False,
 ) -> None:
     """Serve models over an OpenAI-compatible API; `headway config show` tells what would run."""
+    from headway.adapters.telemetry.logs import configure
     from headway.live.config import Host, flag_layer, layers, resolve, set_layer
     from headway.live.loop import run_loop
 
@@ -60,13 +61,17 @@ def serve(
         if value is not None
     ]
     flags += [set_layer(assignment) for assignment in assignments]
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     started = time.monotonic()
     resolved = resolve(layers(config, os.environ, flags), Host.here())
+    log_format = resolved.config.telemetry.log_format
+    configure(log_format, logging.INFO if verbose else logging.WARNING)
+    log.setLevel(logging.INFO)
 
     def tell(who: str, what: str) -> None:
-        typer.echo(f"[{time.monotonic() - started:6.1f} s] {who}: {what}", err=True)
+        if log_format == "json":
+            log.info(what, extra={"replica" if who.startswith("rep-") else "origin": who})
+        else:
+            typer.echo(f"[{time.monotonic() - started:6.1f} s] {who}: {what}", err=True)
 
     for adjustment in resolved.adjustments:
         tell("config", f"{adjustment.key} = {adjustment.value} ({adjustment.reason})")

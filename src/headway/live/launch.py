@@ -170,6 +170,7 @@ class Running:
                 http=http_protocol(self._config.limits),
                 ws="none",
                 lifespan="on",
+                log_config=None,  # its lines go where ours go
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=self._config.limits.keep_alive_s,  # type: ignore[arg-type]  # any number works

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from headway.adapters.telemetry.logs import TextLines
 from headway.core.effects import Propose
 from headway.core.errors import ConfigError, HeadwayError
 from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
@@ -262,7 +263,9 @@ def _end_with_parent() -> None:
 def main() -> None:
     """The process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    output = logging.StreamHandler()
+    output.setFormatter(TextLines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[output])
     start = _read_start()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     code = run_loop(host(start))

@@ -11,7 +11,7 @@ import msgspec
 from headway.adapters.gateway.ports import ModelCard
 from headway.core.effects import End, ErrorOut
 from headway.core.events import ClientGone, Event, RequestArrived, TextStopped
-from headway.core.ids import GroupId, NodeId
+from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import ModelLimits, Node
 from headway.core.request import FinishReason
 from headway.cost.llm import StepCostParams
@@ -102,9 +102,11 @@ class Live:
 
     def _broke(self, event: Event, error: Exception) -> None:
         """A bug in a node of this process: told with its event. Its client gets an error, the others go on."""
-        log.error("event %s broke a node", type(event).__name__, exc_info=error)
+        request: RequestId | None = None
         if isinstance(event, RequestArrived | ClientGone | TextStopped):
             request = event.request.id if isinstance(event, RequestArrived) else event.request
+        log.error("event %s broke a node", type(event).__name__, exc_info=error, extra={"request": request})
+        if request is not None:
             message = f"request {request}: {type(error).__name__} inside Headway; the log has the story"
             self.serving.edge.end(End(request, FinishReason.LOST, ErrorOut(500, "internal_error", message)))
 

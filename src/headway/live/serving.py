@@ -1,6 +1,7 @@
 """`Serving` (adapters/gateway/ports) around one FrontNode: requests in, streams out, and what operators read."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -21,6 +22,8 @@ from headway.live.estimates import estimate
 from headway.live.exports import Exports
 from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
 from headway.live.streams import StreamEdge
+
+log = logging.getLogger(__name__)
 
 
 class FrontView(Protocol):
@@ -195,5 +198,12 @@ class LiveServing:
         self._evidence.add(record)
         if request is not None:
             self.exports.ended(record, request)
+        if log.isEnabledFor(logging.INFO):
+            log.info("request ended", extra=_shown(record))
         for sink in self._sinks:
             sink(record)
+
+
+def _shown(record: EvidenceRecord) -> dict[str, object]:
+    names = ("request", "tenant", "replica", "trace_id", "outcome", "e2e_ms", "ttft_ms", "output_tokens")
+    return {name: getattr(record, name) for name in names}

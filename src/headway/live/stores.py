@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headway.adapters.telemetry.jsonl import evidence_lines
+from headway.adapters.telemetry.logs import LogFormat
 from headway.adapters.telemetry.trace import Lane, Span, chrome_trace
 from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
@@ -34,6 +35,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     evidence_file: str | None = None  # JSON lines, one record of evidence each; unset: none is written
     evidence_file_bytes_max: Count = 64 << 20  # a full file becomes NAME.1, the one before NAME.2
     evidence_files_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4  # with the one that grows; the oldest goes
+    log_format: LogFormat = "text"  # of the log on stderr; json: one object per line
     export_waiting_max: Count = 10_000  # records that wait for a slow collector or disk; more are lost, and counted
 
 

@@ -134,7 +134,7 @@ class Supervisor:
     async def _keep(self, spec: ReplicaSpec) -> None:
         started = self._started[spec.node]
         failures: deque[Ns] = deque()
-        incarnation = 0
+        which, incarnation = {"replica": spec.node}, 0
         while not self._stopping.is_set():
             incarnation += 1
             try:
@@ -146,13 +146,13 @@ class Supervisor:
             if not started.done():
                 started.set_exception(EngineError(f"replica {spec.node} cannot start: {reason}", status=503))
                 return
-            log.error("replica %s (incarnation %d) was lost: %s", spec.node, incarnation, reason)
+            log.error("replica %s (incarnation %d) was lost: %s", spec.node, incarnation, reason, extra=which)
             now_ns = self._clock.now_ns()
             failures.append(now_ns)
             while failures and now_ns - failures[0] > ns_from_s(self._settings.restart_window_s):
                 failures.popleft()
             if len(failures) > self._settings.restarts_max:
-                log.error("replica %s stays down: lost %d times in a row", spec.node, len(failures))
+                log.error("replica %s stays down: lost %d times in a row", spec.node, len(failures), extra=which)
                 return
             backoff_s = self._settings.restart_backoff_s * 2 ** (len(failures) - 1)
             await asyncio.sleep(min(backoff_s, self._settings.restart_backoff_s_max))
@@ -211,7 +211,7 @@ class Supervisor:
                 return
             text = line.decode(errors="replace").rstrip()
             life.last_lines.append(text)
-            log.info("%s: %s", life.node, text)
+            log.info("%s: %s", life.node, text, extra={"replica": life.node})
 
     async def _watch(self, life: _Life) -> None:
         settings = self._settings
