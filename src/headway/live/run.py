@@ -61,14 +61,14 @@ class Live:
         self.control = ControlNode(CONTROL, plan.migration)
         self._drivers = [self._driver(self.front), self._driver(self.control)]
         self.supervisor = Supervisor(plan.replicas, self.hub, self.board, plan.supervisor, clock)
-        wiring = Wiring(
+        self._wiring = Wiring(
             front=self.front,
             feed=self._drivers[0].feed,
             send=self.hub.send,
             waiting=lambda: len(self.front.dispatch.queue),
             in_flight=lambda: len(self.front.book.requests),
         )
-        self.serving.attach(wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
+        self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
 
     def _driver(self, node: Node) -> Driver:
         folder = self._plan.telemetry.event_logs
@@ -82,7 +82,7 @@ class Live:
     async def start(self) -> None:
         """Start the replicas and wait until every one is ready. Raises EngineError with the reason when one cannot."""
         await self.supervisor.start()
-        self.serving.publish(self._cards())
+        self.serving.attach(self._wiring, self._cards())
 
     async def run(self) -> None:
         """Return never; raises EngineError when no replica is left."""

@@ -65,12 +65,8 @@ class LiveServing:
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
-        """The front is there, with the models that are loaded already."""
+        """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
-
-    def publish(self, cards: Sequence[ModelCard]) -> None:
-        """Every model is loaded."""
-        self._cards = tuple(cards)
 
     @property
     def _wired(self) -> Wiring:

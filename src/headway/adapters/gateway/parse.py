@@ -13,6 +13,8 @@ from headway.core.errors import RequestError
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
+OTHER_ROUTE: Final = {"prompt": "messages", "messages": "prompt"}  # what chat and completions call their input
+
 _PATH: Final = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `(.*)`")
 _MISSING: Final = re.compile(r"missing required field `(.*)`")
@@ -47,7 +49,7 @@ def _check_names(top: dict[str, msgspec.Raw], kind: type[msgspec.Struct]) -> Non
             continue
         unsupported = UNSUPPORTED.get(name)
         if unsupported is None:
-            hint = nearest(name, (*fields, *UNSUPPORTED))
+            hint = f" Did you mean `{OTHER_ROUTE[name]}`?" if OTHER_ROUTE.get(name) in fields else nearest(name, fields)
             raise RequestError(f"Unknown parameter: `{name[:64]}`.{hint}", code="unknown_parameter", param=name[:64])
         if msgspec.json.decode(value) not in unsupported.inert:
             raise RequestError(

@@ -4,7 +4,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
-from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.ports import ModelCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
@@ -38,7 +37,7 @@ class PlainRoutes:
 
     async def tokenize(self, raw: bytes) -> JsonObject:
         """`POST /tokenize`, in vLLM's shape."""
-        body = parse_body(raw, TokenizeBody)
+        body = await self._encoder.parse(raw, TokenizeBody)
         card, tokenizer = self._models.text_or_only(body.model)
         if (body.prompt is None) == (body.messages is None):
             raise invalid("prompt", "Send either `prompt` or `messages`.")
@@ -54,7 +53,7 @@ class PlainRoutes:
 
     async def detokenize(self, raw: bytes) -> JsonObject:
         """`POST /detokenize`, in vLLM's shape; special tokens are spelled out."""
-        body = parse_body(raw, DetokenizeBody)
+        body = await self._encoder.parse(raw, DetokenizeBody)
         card, tokenizer = self._models.text_or_only(body.model)
         over = next((token for token in body.tokens if token >= card.vocab_size), None)
         if over is not None:
@@ -91,6 +90,9 @@ class PlainRoutes:
         entry = self.index.find(public_id, tenant)
         if entry is None:  # the answer's own id names the request too
             entry = self.index.find(public_id.removeprefix("chatcmpl-").removeprefix("cmpl-"), tenant)
+        if entry is None:  # and so does the id that decisions, traces and logs show
+            entry = self.index.find(public_id.removeprefix("req-").rsplit("-", 2)[0], tenant)
+            entry = entry if entry is not None and public_id in entry.requests else None
         records = [self._serving.evidence(request) for request in entry.requests] if entry else []
         complete = [record for record in records if record is not None]
         if entry is None or len(complete) < len(entry.requests):
@@ -109,7 +111,7 @@ class PlainRoutes:
 
     async def estimate(self, raw: bytes, caller: Caller) -> JsonObject:
         """`POST /v1/estimates`: all choices of the request together; the price is device time by the price sheet."""
-        body = parse_body(raw, EstimateBody)
+        body = await self._encoder.parse(raw, EstimateBody)
         prepared = await self._preparer.prepare(body.endpoint, bytes(body.body), caller)
         parts = [self._serving.estimate(request) for request in prepared.requests]
         limit = max(request.sampling.max_tokens for request in prepared.requests)

@@ -7,7 +7,6 @@ from typing import Final, Literal
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, checked_id
-from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.ports import ModelCard, Serving
 from headway.adapters.gateway.prompts import (
     Encoder,
@@ -131,7 +130,8 @@ class Preparer:
     async def prepare(self, route: Route, raw: bytes, caller: Caller) -> Prepared:
         """Return the requests for `raw`. Raises RequestError."""
         chat = route == "/v1/chat/completions"
-        body: Generation = parse_body(raw, ChatBody) if chat else parse_body(raw, CompletionBody)
+        parse = self._encoder.parse
+        body: Generation = await parse(raw, ChatBody) if chat else await parse(raw, CompletionBody)
         card, tokenizer = self._models.text(body.model)
         self._check(body, card, caller)
         stops = stop_strings(body, self._limits)

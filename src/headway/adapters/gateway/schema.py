@@ -77,7 +77,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: Literal[True] | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=65_536)] | None = None
     add_special_tokens: bool | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     request_id: Name | None = None

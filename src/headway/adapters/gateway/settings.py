@@ -48,7 +48,7 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     header_bytes: PositiveInt = 64 * 1024
     header_timeout_s: PositiveFloat = 20.0  # from the connection, or the first byte of a later request
     keep_alive_s: PositiveFloat = 75.0  # of an idle connection: longer than clients keep theirs, or they race its end
-    body_bytes: PositiveInt = 16 * 1024 * 1024
+    body_bytes: PositiveInt = 8 * 1024 * 1024
     body_timeout_s: PositiveFloat = 30.0
     request_timeout_s: PositiveFloat = 3600.0  # from the first byte to the last token
     prompt_chars: PositiveInt = 4_000_000  # of one prompt or conversation; encoding takes 1 to 8 us per character

@@ -160,6 +160,19 @@ def test_the_answers_own_id_names_its_evidence() -> None:
     assert replies[1].json()["request"].startswith("req-mine-")
 
 
+def test_the_id_of_decisions_and_traces_names_its_evidence_to_its_tenant_only() -> None:
+    serving = FakeServing(TOY)
+
+    async def statuses() -> list[int]:
+        app = build_app(serving, {MODEL: TOY}, KEYED)
+        await Client(app).call("POST", "/v1/chat/completions", chat(), {"authorization": "Bearer sk-a"})
+        path = f"/v1/requests/{serving.requests[0].id}/evidence"
+        keys = [{"authorization": f"Bearer {key}"} for key in ("sk-a", "sk-b")]
+        return [(await Client(app).call("GET", path, b"", key)).status for key in keys]
+
+    assert asyncio.run(statuses()) == [200, 404]
+
+
 def test_tenants_and_salts_never_share_a_prefix() -> None:
     # SPEC B2
     serving = FakeServing(TOY)

@@ -16,6 +16,16 @@ def refusal(**change: object) -> RequestError:
     return caught.value
 
 
+def test_the_input_of_the_other_route_is_named() -> None:
+    assert "Did you mean `messages`?" in str(refusal(prompt="x"))
+    with pytest.raises(RequestError, match="Did you mean `prompt`"):
+        parse_body(b'{"model": "m", "messages": []}', CompletionBody)
+
+
+def test_a_field_that_is_refused_is_never_suggested() -> None:
+    assert "Did you mean" not in str(refusal(prompt_embed="x"))
+
+
 # SPEC H1
 @pytest.mark.parametrize(
     ("name", "value"),
