@@ -6,11 +6,13 @@ With `mode = "roofline"` the memory part (base, kv) and the compute part (row, t
 A policy reads it, the machine that owns it feeds it with what steps took; it never sees a simulator's truth.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from headway.core.units import NS_PER_S, Ns
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 _FEATURES = 5
 _PRIOR_SPREAD = 1000.0  # the prior may be off by three times its size while single steps scatter by a tenth of it
@@ -33,18 +35,16 @@ def pairs(start: int, count: int) -> int:
 class StepCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the belief starts, and how fast it learns."""
 
-    base_ns: float = 5_000_000.0
-    row_ns: float = 50_000.0
-    kv_ns: float = 30.0
-    token_ns: float = 100_000.0
-    pair_ns: float = 10.0
+    base_ns: NotNegative = 5_000_000.0
+    row_ns: NotNegative = 50_000.0
+    kv_ns: NotNegative = 30.0
+    token_ns: NotNegative = 100_000.0
+    pair_ns: NotNegative = 10.0
     mode: Literal["linear", "roofline"] = "linear"
     learn: bool = True
-    memory_steps: int = 200  # steps after which an observation has lost about two thirds of its weight
-    host_base_ns: float = 20_000.0  # planning one step
-    host_change_ns: float = 500.0  # per sequence named in the plan
-    swap_bytes_per_s: float = 4e9
-    kv_bytes_per_block: int = 0
+    memory_steps: Annotated[int, msgspec.Meta(ge=2)] = 200  # after so many an observation weighs a third
+    swap_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] = 4e9
+    kv_bytes_per_block: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: as many as the model needs
 
 
 def roofline(
@@ -81,7 +81,7 @@ class StepCost:
         self._unit = [value if value > 0 else 1.0 for value in prior]
         self._weight = [1.0 if value > 0 else 0.0 for value in prior]
         self._spread = [[_PRIOR_SPREAD if i == j else 0.0 for j in range(_FEATURES)] for i in range(_FEATURES)]
-        self._keep = 1.0 - 1.0 / max(params.memory_steps, 1)
+        self._keep = 1.0 - 1.0 / params.memory_steps
         self._fix()
         self.observed = 0
 
@@ -126,10 +126,6 @@ class StepCost:
     def swap_ns(self, blocks: int) -> Ns:
         """Time to copy `blocks` out and back in."""
         return int(2 * blocks * self.params.kv_bytes_per_block / self.params.swap_bytes_per_s * NS_PER_S)
-
-    def host_ns(self, changes: int) -> Ns:
-        """Time on the host to plan a step that names `changes` sequences."""
-        return int(self.params.host_base_ns + self.params.host_change_ns * changes)
 
     def observe(self, shape: StepShape, elapsed_ns: Ns) -> None:
         """Fold in one measured step: recursive least squares with forgetting (Haykin, Adaptive Filter Theory)."""

@@ -15,7 +15,6 @@ class Clock:
         """Nanoseconds since run start."""
         return time.monotonic_ns() - self.start_ns
 
-
     def epoch_ns(self) -> int:
         """Unix time of run start, for stamps that leave the system."""
         return time.time_ns() - self.now_ns()

@@ -18,6 +18,7 @@ from headway.adapters.gateway.settings import (
 )
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
+from headway.live.config_checks import check_front, check_gateway, check_replica
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
@@ -147,6 +148,9 @@ def _parsed(layer: Layer) -> Layer:
 def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
     raw, sources = build(Config, given)
+    check_gateway(gateway_settings(raw))
+    check_front(raw.front, raw.model.replicas)
+    check_replica(raw.scheduler, raw.engine, raw.executor, raw.cost)
     adjustments: list[Adjustment] = []
     engine = raw.engine
     if engine.threads is None and engine.kind == "torch":

@@ -20,6 +20,7 @@ from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock
 from headway.live.config import Config, gateway_settings
+from headway.live.config_checks import replica_id
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
 
@@ -64,7 +65,7 @@ def plan(config: Config, served: Served) -> Plan:
     )
     replicas = tuple(
         ReplicaSpec(
-            node=NodeId(f"rep-{number}"),
+            node=replica_id(number),
             model=ModelId(served.name),
             listeners=(FRONT, CONTROL),
             control=CONTROL,

@@ -1,5 +1,7 @@
 """What nodes can be told. LIVE builds these structs from its configuration file, the simulator from its parameters."""
 
+from typing import Annotated
+
 import msgspec
 
 from headway.core.errors import ConfigError
@@ -10,15 +12,17 @@ from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools, Room
 from headway.sched.transfer.outgoing import TransferParams
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
 
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything a FrontNode can be told."""
 
     router: PolicyChoice = PolicyChoice("least_tokens")
     admission: PolicyChoice = PolicyChoice("bounded")
-    in_flight_max: int = 2048
-    stream_bytes_max: int = 1 << 30
-    stream_bytes_per_token: int = 64
+    in_flight_max: Positive = 2048  # requests, waiting ones included
+    stream_bytes_max: Positive = 1 << 30  # text that clients have not taken yet
+    stream_bytes_per_token: Positive = 64
     room: Room = Room()
     patience: Patience = Patience()
     pools: PdPools = PdPools()

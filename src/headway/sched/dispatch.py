@@ -1,5 +1,7 @@
 """From arrival to replica: forecast, admission, the global queue with late binding, and the hand-over to a replica."""
 
+from typing import Annotated
+
 import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Candidate, Decision
@@ -19,9 +21,9 @@ from headway.sched.router.machine import Router
 class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long and how often a front tries before it answers with an error."""
 
-    attempts_max: int = 3  # replicas lost under one request
-    replica_wait_s: float = 30.0  # in the queue while no replica serves the model
-    reserve_s: float = 2.0  # P/D: for room at the decode replica
+    attempts_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # replicas lost under one request
+    replica_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while no replica serves the model
+    reserve_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # P/D: for room at the decode replica
 
 
 class Dispatcher:

@@ -38,7 +38,7 @@ def test_show_tells_origin_and_adjustments(tmp_path: Path) -> None:
 
 def test_show_keeps_keys_to_itself() -> None:
     # SPEC M5
-    keys = '[{hash = "sha256:abcdef", tenant = "a"}]'
+    keys = f'[{{hash = "sha256:{"abcdef":0<64}", tenant = "a"}}]'
     output = RUN.invoke(app, ["show"], env={"HEADWAY__AUTH__KEYS": keys}).output
     assert "abcdef" not in output
     assert "environment HEADWAY__AUTH__KEYS" in output

@@ -71,8 +71,3 @@ def test_the_largest_chunk_is_exactly_the_last_that_keeps_the_limit(room: int) -
 def test_swap_costs_a_copy_out_and_back() -> None:
     belief = StepCost(StepCostParams(kv_bytes_per_block=1000, swap_bytes_per_s=1e6))
     assert belief.swap_ns(3) == 6_000_000
-
-
-def test_host_time_grows_with_what_the_plan_names() -> None:
-    belief = StepCost(StepCostParams(host_base_ns=1000, host_change_ns=10))
-    assert belief.host_ns(5) == 1050

@@ -31,7 +31,7 @@ def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
 
 def test_keys_may_come_from_the_environment_and_only_they() -> None:
     # SPEC M5
-    keys = '[{hash = "sha256:00", tenant = "a"}]'
+    keys = f'[{{hash = "sha256:{0:064x}", tenant = "a"}}]'
     config = resolve(layers(None, {"HEADWAY__AUTH__KEYS": keys}, []), HOST).config
     assert [key.tenant for key in gateway_settings(config).auth.keys] == ["a"]
     with pytest.raises(ConfigError, match=r"secrets only \(auth\.keys\)"):

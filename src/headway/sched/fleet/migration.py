@@ -1,6 +1,7 @@
 """Whether one running request should move, from which replica to which (SPEC C4): a toy with threshold and cooldown."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -12,9 +13,9 @@ from headway.core.units import NS_PER_S, Ns
 class MigrationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`gain_tokens_min`, `gain_ratio_min`: how much heavier the source must be; `cooldown_s`: between two moves."""
 
-    gain_tokens_min: int = 512
-    gain_ratio_min: float = 0.3
-    cooldown_s: float = 0.5
+    gain_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 512
+    gain_ratio_min: Annotated[float, msgspec.Meta(ge=0)] = 0.3
+    cooldown_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5
 
     @property
     def cooldown_ns(self) -> Ns:

@@ -43,8 +43,8 @@ def provides(params: LlmParams, belief: StepCost | None) -> dict[str, bool]:
     }
 
 
-def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> None:
-    """Raise ConfigError for what cannot work; every message names both keys."""
+def check_settings(params: LlmParams, host_slots: int, belief: StepCost | None) -> None:
+    """Raise ConfigError for what cannot work with any model; every message names both keys."""
     if params.step_tokens < params.max_seqs:
         raise ConfigError(
             f"step_tokens = {params.step_tokens} is below max_seqs = {params.max_seqs}: "
@@ -52,14 +52,12 @@ def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> No
         )
     if params.async_depth > ASYNC_DEPTH_MAX:
         raise ConfigError(f"async_depth = {params.async_depth} is above {ASYNC_DEPTH_MAX} step credits")
-    if params.swap and not limits.host_slots:
+    if params.swap and not host_slots:
         raise ConfigError("swap = true needs host_slots > 0 in the engine; set host_slots or turn swap off")
     if params.swap and belief is None:
         raise ConfigError(
             "swap = true needs a belief (step cost) to weigh it against recompute; configure belief or turn swap off"
         )
-    if params.swap and belief is not None and not belief.params.kv_bytes_per_block:
-        raise ConfigError("swap = true needs cost.kv_bytes_per_block > 0: with 0 every copy would look free")
     if params.pool == "counting" and params.prefix_cache:
         raise ConfigError("pool = 'counting' has no block identities, prefix_cache = true needs them; turn one off")
     if params.pool == "counting" and params.swap:
@@ -69,8 +67,6 @@ def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> No
             "overlap_prefills = false means nothing with async_depth = 1: no step overlaps; "
             "remove it or raise async_depth"
         )
-    if params.watermark >= limits.kv_blocks:
-        raise ConfigError(f"watermark = {params.watermark} leaves nothing of kv_blocks = {limits.kv_blocks}")
     has = provides(params, belief)
     select(ORDERS, "order", params.order, has)
     _cls, chunk = select(CHUNKS, "chunk", params.chunk, has)
@@ -79,3 +75,12 @@ def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> No
         raise ConfigError(
             f"chunk.params.tokens = {tokens} is above step_tokens = {params.step_tokens}: it could never be used"
         )
+
+
+def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> None:
+    """Raise ConfigError for what cannot work with this model; every message names both keys."""
+    check_settings(params, limits.host_slots, belief)
+    if params.swap and belief is not None and not belief.params.kv_bytes_per_block:
+        raise ConfigError("swap = true needs cost.kv_bytes_per_block > 0: with 0 every copy would look free")
+    if params.watermark >= limits.kv_blocks:
+        raise ConfigError(f"watermark = {params.watermark} leaves nothing of kv_blocks = {limits.kv_blocks}")

@@ -1,6 +1,7 @@
 """Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -19,7 +20,7 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prefill: tuple[NodeId, ...] = ()
     decode: tuple[NodeId, ...] = ()
-    prompt_tokens_min: int = 1  # shorter prompts stay in the decode pool
+    prompt_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 1  # shorter prompts stay in the decode pool
 
     def __post_init__(self) -> None:
         if bool(self.prefill) != bool(self.decode):
@@ -29,8 +30,8 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much work a replica's own queue may hold (late binding)."""
 
-    engine_queue_ms: float = 50.0
-    cold_requests: int = 2  # waiting requests while no rate is known
+    engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 2  # waiting requests while no rate is known
 
 
 class Router:

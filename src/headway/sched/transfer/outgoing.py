@@ -5,7 +5,7 @@ reads, whatever happens to their sequence.
 """
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -36,10 +36,10 @@ Next = Literal["wait", "freeze", "commit"]
 class TransferParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`final_blocks`: a remainder so small is copied during the stop; `stages_max`: no more rounds before the stop."""
 
-    final_blocks: int = 2
-    stages_max: int = 4
-    timeout_s: float = 2.0  # without any progress, or without the front's answer
-    hold_s: float = 30.0  # how long a destination holds room for a source that says nothing
+    final_blocks: Annotated[int, msgspec.Meta(ge=0)] = 2
+    stages_max: Annotated[int, msgspec.Meta(ge=1)] = 4
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # without any progress, or without the front's answer
+    hold_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a destination keeps room for a silent source
 
 
 class Route(msgspec.Struct, frozen=True):

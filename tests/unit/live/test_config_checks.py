@@ -1,0 +1,51 @@
+"""What cannot work is refused before anything is loaded: `headway config validate` says it too."""
+
+import pytest
+
+from headway.core.errors import ConfigError
+from headway.live.config import Host, resolve, set_layer
+
+HOST = Host(cores=8)
+
+
+# SPEC M1, B6
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (["scheduler.step_tokens=2"], ("step_tokens = 2", "max_seqs = 64")),
+        (["scheduler.chunk.type=nonsense"], ("chunk.type", "nonsense", "tpot_budget")),
+        (["scheduler.order.type=lpm", "scheduler.prefix_cache=false"], ("lpm", "prefix_cache")),
+        (["scheduler.swap=true"], ("swap = true", "host_slots")),
+        (["scheduler.pool=counting", "scheduler.prefix_cache=false"], ("scheduler.pool", "engine.kind")),
+        (["front.router.type=nope"], ("router.type", "least_tokens")),
+        (["front.admission.type=nope"], ("admission.type", "bounded")),
+        (["executor.pace.type=nope"], ("pace.type", "on_launch")),
+        (["executor.pace.type=just_in_time", "scheduler.async_depth=1"], ("just_in_time", "credits >= 2")),
+        (
+            ["engine.kind=synthetic", "executor.buckets.rows=[8]", "executor.buckets.decode_graph=full"],
+            ("executor.buckets.decode_graph = full", "engine.kind = synthetic"),
+        ),
+        (
+            ["model.replicas=2", "front.pools.prefill=['rep-0']", "front.pools.decode=['rep-2']"],
+            ("front.pools.decode names rep-2", "model.replicas = 2"),
+        ),
+        (["slo./v1/foo.ttft_ms=3"], ("slo./v1/foo", "/v1/completions")),
+        (["auth.anonymous=x"], ("auth.anonymous", "auth.keys")),
+        (["cost.memory_steps=0"], ("cost.memory_steps",)),
+        (["front.in_flight_max=-1"], ("front.in_flight_max",)),
+    ],
+)
+def test_what_cannot_work_is_refused_naming_its_keys(assignments: list[str], words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve([set_layer(assignment) for assignment in assignments], HOST)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_the_synthetic_engine_runs_on_a_counting_pool() -> None:
+    wanted = ["engine.kind=synthetic", "scheduler.pool=counting", "scheduler.prefix_cache=false"]
+    assert resolve([set_layer(each) for each in wanted], HOST).config.scheduler.pool == "counting"
+
+
+def test_pools_of_replicas_that_are_there_are_taken() -> None:
+    wanted = ["model.replicas=2", "front.pools.prefill=['rep-0']", "front.pools.decode=['rep-1']"]
+    assert resolve([set_layer(each) for each in wanted], HOST).config.front.pools.decode == ("rep-1",)
