@@ -30,13 +30,6 @@ class Decision(msgspec.Struct, frozen=True, tag=True):
     request: RequestId | None = None
 
 
-class Work(msgspec.Struct, frozen=True):
-    """What a request will cost, LLM and diffusion alike: the currency of router and admission."""
-
-    device_seconds: float
-    bytes_by_account: tuple[tuple[str, int], ...] = ()
-
-
 class Candidate(msgspec.Struct, frozen=True):
     """A replica, or a (prefill, decode) pair, with the seconds the request is forecast to need there."""
 

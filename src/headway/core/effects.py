@@ -39,7 +39,7 @@ class RunDenoise(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartCopy(msgspec.Struct, frozen=True, tag=True):
-    """Transport: copy blocks to the peer, after `plan.not_before_step` is done."""
+    """Transport: copy blocks to the peer. Every step that writes them is done."""
 
     plan: CopyPlan
 

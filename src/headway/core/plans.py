@@ -124,7 +124,6 @@ class CopyPlan(msgspec.Struct, frozen=True):
     dst_blocks: tuple[int, ...]
     layer: int = -1
     bytes: int = 0
-    not_before_step: int = 0  # the step that writes the last of these blocks
 
 
 class StepTiming(msgspec.Struct, frozen=True, gc=False):

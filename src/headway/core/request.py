@@ -59,8 +59,6 @@ class LlmRequest(msgspec.Struct, frozen=True, tag=True):
     urgency: int = 0  # higher is sooner; `-priority` of the wire
     block_hashes: tuple[bytes, ...] = ()  # chained, one per full prompt block of `block_size` (core.blockhash)
     cache_root: bytes = b""  # root of that chain: model, LoRA, tenant salt, media
-    lora: str | None = None
-    session: str | None = None
     output_tokens_predicted: int | None = None  # by quantile (A3); None: unknown
     tenant_weight: int = 1
     prompt_logprobs: bool = False

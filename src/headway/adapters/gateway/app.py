@@ -24,7 +24,6 @@ from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import CapacityError, EngineError, RequestError
 
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")

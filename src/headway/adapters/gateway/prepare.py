@@ -202,7 +202,6 @@ class Preparer:
                         urgency=-(body.priority or 0),
                         block_hashes=prompt.hashes,
                         cache_root=root,
-                        session=body.session_id,
                         tenant_weight=caller.tenant.weight,
                         trace=caller.trace.context(number * n + choice, operation),
                     )

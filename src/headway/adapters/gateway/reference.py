@@ -32,7 +32,7 @@ not served is refused by name. Every response that is not 2xx carries `{"error":
 
 A stream sends `: ping` comments while nothing else is to be said, one event per engine step, the finish reason in an
 event of its own, usage last (`stream_options.include_usage`), then `[DONE]`. A stream that fails ends with an error
-event and no `[DONE]`.
+event and no `[DONE]`. `stream_options.include_obfuscation` is taken without effect: nothing is padded here.
 
 Chat answers may fill the model's context unless a limit is given; text completions have 16 tokens, as at OpenAI. Stop
 strings are cut before they leave; of those that are complete first the longest counts. The stop token is counted in

@@ -81,7 +81,6 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     add_special_tokens: bool | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     request_id: Name | None = None
-    session_id: Name | None = None
     cache_salt: Name | None = None
     return_token_ids: bool | None = None
     stream_interval: Count | None = None

@@ -108,9 +108,9 @@ def test_headers_and_body_reach_the_request() -> None:
     serving = FakeServing(TOY)
     headers = {"x-slo-e2e-ms": "500"}
     settings = GatewaySettings(slo={"/v1/chat/completions": SloDefaults(tpot_ms=20)})
-    post(serving, chat(priority=3, session_id="s", max_tokens=4), headers=headers, settings=settings)
+    post(serving, chat(priority=3, max_tokens=4), headers=headers, settings=settings)
     (request,) = serving.requests
-    assert (request.urgency, request.session, request.sampling.max_tokens) == (-3, "s", 4)
+    assert (request.urgency, request.sampling.max_tokens) == (-3, 4)
     assert request.slo.tpot_ns == 20_000_000
     assert request.slo.e2e_deadline_ns is not None
     assert request.slo.e2e_deadline_ns - request.arrived_ns < 500_000_000
