@@ -326,7 +326,7 @@ def set_up(profile: str, venv: Path, base: str | None) -> None:
     remember = {"key": stamp_key(*inputs, version), "python": version, "root": str(ROOT)}
     for finished in (profile, *(["serve"] if profile == "test" else [])):
         stamp_path(venv, finished).write_text(json.dumps(remember))
-    say(f"ready after {time.monotonic() - started:.0f} s")
+    say(f"set-up done after {time.monotonic() - started:.0f} s; starting")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,8 +19,8 @@ EXIT_USAGE: Final = 2
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Serve models over an OpenAI-compatible API.",
     "simulate": "Run the scheduler on a virtual clock, without a model.",
-    "bench": "Measure a server or compare stored runs.",
-    "trace": "Export what the server did as a Perfetto/Chrome trace.",
+    "bench": "Put a load on a server and print what its clients saw.",
+    "trace": "Export what a server did: a Perfetto/Chrome trace, JSON lines or Parquet.",
     "policies": "List every policy: what it sees, what it is good at, its blind spot.",
     "models": "List the models on this machine, or fetch one.",
     "config": "Validate a configuration, or show it with the origin of each value.",

@@ -8,8 +8,9 @@ import typer
 
 from headway.bench.load import LoadParams, load
 from headway.bench.summary import Summary, Targets, summarise, table
+from headway.cli.outputs import check_writable, writing
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Store the run as JSON.")] = None,
 ) -> None:
     """Send a load and print TTFT, TPOT, ITL, e2e percentiles, throughput and goodput."""
+    check_writable("--out", out)
     params = LoadParams(
         url=url,
         model=model,
@@ -57,6 +59,7 @@ def bench(
     print(table(summary))
     if out is not None:
         stored = Run(msgspec.structs.replace(params, api_key=None), targets, summary)
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(stored)))
+        with writing("--out", out):
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(stored)))
     if not summary.completed:
         raise typer.Exit(1)

@@ -14,8 +14,13 @@ app = typer.Typer(help="List the models on this machine, or fetch one.", add_com
 @app.callback(invoke_without_command=True)
 def list_all(context: typer.Context) -> None:
     """List the models on this machine, or fetch one."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        list_known()
+
+
+@app.command("list")
+def list_known() -> None:
+    """List the models on this machine (the same as `headway models`)."""
     rows = [("NAME", "STATE", "SOURCE", "FOLDER")]
     for model in list_models():
         name = f"{model.name} (default)" if model.name == DEFAULT_MODEL else model.name

@@ -2,7 +2,8 @@
 
 import importlib
 import pkgutil
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -11,11 +12,20 @@ import headway.sched
 from headway.core.errors import ConfigError
 from headway.sched.registry import PolicyClass, discover
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
+
+# Where the configuration makes the choice, by the package that holds its policies.
+CONFIG_KEYS: Final[Mapping[str, str]] = {
+    "admission": "front.admission",
+    "executor": "executor.pace",
+    "llm.chunk": "scheduler.chunk",
+    "llm.order": "scheduler.order",
+    "router": "front.router",
+}
 
 
 class PolicyCard(msgspec.Struct, frozen=True):
-    """One policy as it is shown. `kind` is the choice it makes (`llm.order`), `params` name -> default."""
+    """One policy as it is shown. `kind` is the configuration key (`scheduler.order`), `params` name -> default."""
 
     kind: str
     name: str
@@ -27,7 +37,10 @@ class PolicyCard(msgspec.Struct, frozen=True):
 
 
 def kinds() -> dict[str, str]:
-    """Return kind -> package of every `policies` package that holds policies, by name."""
+    """Return kind -> package of every `policies` package that holds policies, by name.
+
+    The kind is the key that chooses the policy in a configuration file.
+    """
     found: dict[str, str] = {}
     for module in pkgutil.walk_packages(headway.sched.__path__, "headway.sched."):
         parts = module.name.split(".")[2:]
@@ -35,7 +48,8 @@ def kinds() -> dict[str, str]:
             continue
         inside = pkgutil.iter_modules(importlib.import_module(module.name).__path__)
         if any(not each.ispkg and not each.name.startswith("_") for each in inside):
-            found[".".join(part for part in parts if part != "policies")] = module.name
+            slice_name = ".".join(part for part in parts if part != "policies")
+            found[CONFIG_KEYS.get(slice_name, slice_name)] = module.name
     return dict(sorted(found.items()))
 
 
@@ -51,6 +65,10 @@ def _card(kind: str, name: str, policy: type[PolicyClass]) -> PolicyCard:
     return PolicyCard(kind, name, policy.sees, policy.good_at, policy.blind_spot, needs, params)
 
 
+def _is_meant(kind: str, asked: str) -> bool:
+    return kind == asked or asked in kind.split(".")
+
+
 def describe(card: PolicyCard) -> str:
     """Return the lines that are printed of one policy."""
     rows = [("sees", card.sees), ("good at", card.good_at), ("blind spot", card.blind_spot)]
@@ -63,14 +81,14 @@ def describe(card: PolicyCard) -> str:
 
 @app.command()
 def policies(
-    kind: Annotated[str | None, typer.Argument(help="Only the policies of this kind, such as `llm.order`.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="Only these: `scheduler.order`, `order`, or `scheduler`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List every policy: what it sees, what it is good at, its blind spot."""
     known = kinds()
-    if kind is not None and kind not in known:
+    chosen = {name: package for name, package in known.items() if kind is None or _is_meant(name, kind)}
+    if not chosen:
         raise ConfigError(f"no policies of kind `{kind}`; known are {', '.join(known)}")
-    chosen = known if kind is None else {kind: known[kind]}
     shown = {name: cards(name, package) for name, package in chosen.items()}
     if as_json:
         print(msgspec.json.encode([card for group in shown.values() for card in group]).decode())

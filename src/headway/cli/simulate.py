@@ -12,12 +12,13 @@ import typer
 
 from headway.bench.simulated import run_workload
 from headway.bench.summary import Targets, summarise, table
+from headway.cli.outputs import check_writable, writing
 from headway.core.errors import ConfigError, InvariantError
 from headway.core.units import s_from_ns
 from headway.sim.fleet import Fleet, FleetParams
 from headway.workload.requests import Workload
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +98,7 @@ def replay_hint(scenario: Scenario, path: Path | None, changes: dict[str, object
 
 @app.command()
 def simulate(
-    scenario: Annotated[Path | None, typer.Argument(help="TOML file with [fleet], [workload], [targets].")] = None,
+    scenario: Annotated[Path | None, typer.Argument(help=r"TOML file with \[fleet], \[workload], \[targets].")] = None,
     rate: Annotated[float | None, typer.Option(help="Arrivals per second.")] = None,
     requests: Annotated[int | None, typer.Option(help="Requests to send.")] = None,
     replicas: Annotated[int | None, typer.Option(help="LLM replicas.")] = None,
@@ -109,6 +110,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Run a workload on a virtual clock and print what clients and replicas would see."""
+    check_writable("--log", log)
     options: dict[str, object] = {
         "workload.rate_per_s": rate,
         "workload.count": requests,
@@ -128,7 +130,8 @@ def simulate(
         raise typer.Exit(1) from error
     summary = summarise(outcomes, chosen.targets)
     if log is not None:
-        log.write_bytes(b"".join(line + b"\n" for line in fleet.sim.log.lines))
+        with writing("--log", log):
+            log.write_bytes(b"".join(line + b"\n" for line in fleet.sim.log.lines))
     if as_json:
         print(msgspec.json.encode(summary).decode())
         return

@@ -2,14 +2,15 @@
 
 import json
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from headway.adapters.telemetry.parquet import check_parquet, write_parquet
+from headway.cli import EXIT_FAILED
+from headway.cli.outputs import check_writable, writing
+from headway.cli.servers import ServerError, ask, server_url
 
 Format = Literal["chrome", "jsonl", "parquet"]
 
@@ -38,34 +39,35 @@ def export(
 
     With API keys configured, an admin key is taken from HEADWAY_API_KEY.
     """
+    path = output if output is not None else Path("trace.json" if shape == "chrome" else f"evidence.{shape}")
+    check_writable("--output", path)
     if shape == "parquet":
         check_parquet()
-    body = _ask(url, f"/debug/trace?seconds={seconds:g}" + ("" if shape == "chrome" else "&format=jsonl"))
-    path = output if output is not None else Path("trace.json" if shape == "chrome" else f"evidence.{shape}")
-    if shape == "chrome":
-        path.write_bytes(body)
-        events = len(json.loads(body)["traceEvents"])
-        typer.echo(f"{path}: {events} events of the last {seconds:g} s; open it at https://ui.perfetto.dev")
-        return
-    if shape == "parquet":
-        rows = write_parquet(body, path)
-    else:
-        path.write_bytes(body)
-        rows = body.count(b"\n")
-    typer.echo(f"{path}: {rows} requests of the last {seconds:g} s")
-
-
-def _ask(url: str, path: str) -> bytes:
-    request = urllib.request.Request(url.rstrip("/") + path)
-    if key := os.environ.get("HEADWAY_API_KEY"):
-        request.add_header("authorization", f"Bearer {key}")
+    what = f"/debug/trace?seconds={seconds:g}" + ("" if shape == "chrome" else "&format=jsonl")
+    server = server_url(url)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            body: bytes = answer.read()
-            return body
-    except urllib.error.HTTPError as error:
-        typer.echo(f"headway trace: {url} answered {error.code}: {error.read().decode(errors='replace')}", err=True)
-        raise typer.Exit(1) from None
-    except OSError as error:
-        typer.echo(f"headway trace: no server at {url}: {getattr(error, 'reason', error)}", err=True)
-        raise typer.Exit(1) from None
+        body = ask(server, what, os.environ.get("HEADWAY_API_KEY"))
+        found = _count(body, shape, f"{server}{what}")
+    except ServerError as error:
+        typer.echo(f"headway trace: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    with writing("--output", path):
+        if shape == "parquet":
+            write_parquet(body, path)
+        else:
+            path.write_bytes(body)
+    last = f"the last {seconds:g} s"
+    if shape == "chrome":
+        typer.echo(f"{path}: {found} events of {last}; open it at https://ui.perfetto.dev")
+    else:
+        typer.echo(f"{path}: {found} requests of {last}")
+
+
+def _count(body: bytes, shape: Format, asked: str) -> int:
+    """Events or requests in an answer. Raises ServerError when it is not what a Headway server sends."""
+    try:
+        if shape == "chrome":
+            return len(json.loads(body)["traceEvents"])
+        return len([json.loads(line)["request"] for line in body.splitlines()])
+    except (ValueError, KeyError, TypeError):
+        raise ServerError(f"{asked} answered 200, but no trace; is this a Headway server?") from None

@@ -1,7 +1,12 @@
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 
+import click
 import pytest
+from typer.main import get_command
 
 from headway import __version__
 from headway.cli import COMMANDS, EXIT_OK, EXIT_USAGE, available_commands, help_text, main
@@ -59,3 +64,18 @@ def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
 def test_every_offered_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(name, "--help") == EXIT_OK
     assert f"headway {name}" in capsys.readouterr().out
+
+
+def shown_options(command: click.Command) -> Iterator[tuple[str, str]]:
+    for parameter in command.params:
+        yield parameter.name or "", getattr(parameter, "help", None) or ""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            yield from shown_options(inner)
+
+
+@pytest.mark.parametrize("name", list(available_commands()))
+def test_no_help_text_is_eaten_as_markup_and_no_command_installs_completion(name: str) -> None:
+    options = dict(shown_options(get_command(import_module(f"headway.cli.{name}").app)))
+    assert "install_completion" not in options
+    assert {key: text for key, text in options.items() if re.search(r"(?<!\\)\[", text)} == {}

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from headway.adapters.models import DEFAULT_MODEL
@@ -20,3 +21,16 @@ def test_a_model_that_is_nowhere_is_a_failure_with_its_name() -> None:
     result = RUN.invoke(app, ["pull", "no such model"])
     assert result.exit_code == 1
     assert "no such model" in result.output
+
+
+def test_list_is_the_same_as_no_command(tmp_path: Path) -> None:
+    env = {"HEADWAY_CACHE": str(tmp_path)}
+    listed, bare = RUN.invoke(app, ["list"], env=env), RUN.invoke(app, [], env=env)
+    assert (listed.exit_code, listed.output) == (0, bare.output)
+
+
+@pytest.mark.parametrize("given", ["smollm2-135m-instruct", "SmolLM2-135M"])
+def test_a_name_that_is_almost_right_names_the_right_one(given: str) -> None:
+    result = RUN.invoke(app, ["pull", given])
+    assert result.exit_code == 1
+    assert f"did you mean '{DEFAULT_MODEL}'?" in result.output

@@ -4,6 +4,8 @@ import pytest
 
 from headway.cli import main
 from headway.cli.policies import PolicyCard, cards, describe, kinds
+from headway.live.config import Config
+from headway.live.config_layers import leaves
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -13,8 +15,9 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_kind_of_choice_is_found() -> None:
-    assert {"admission", "executor", "llm.chunk", "llm.order", "router"} <= set(kinds())
+def test_kinds_are_the_configuration_keys_that_choose_a_policy() -> None:
+    chosen = {key.removesuffix(".type") for key, _ in leaves(Config()) if key.endswith(".type")}
+    assert set(kinds()) == chosen >= {"scheduler.order", "front.router", "executor.pace"}
 
 
 # SPEC A1
@@ -25,22 +28,34 @@ def test_every_policy_says_what_it_sees_and_where_it_is_blind() -> None:
 
 
 def test_one_kind_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "llm.order")
-    assert text.startswith("llm.order\n")
+    text = printed(capsys, "scheduler.order")
+    assert text.startswith("scheduler.order\n")
     assert "  fcfs\n" in text
-    assert "router" not in text.splitlines()
+    assert "front.router" not in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [("order", ["scheduler.order"]), ("front", ["front.admission", "front.router"]), ("pace", ["executor.pace"])],
+)
+def test_a_part_of_a_key_is_a_filter(asked: str, shown: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, asked).splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == shown
 
 
 def test_an_unknown_kind_is_a_usage_error_that_names_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["policies", "llm.ordre"])
     assert stopped.value.code == 2
-    assert "no policies of kind `llm.ordre`; known are admission" in capsys.readouterr().err
+    assert "no policies of kind `llm.ordre`; known are executor.pace" in capsys.readouterr().err
 
 
 def test_json_holds_the_same_policies(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(printed(capsys, "--json"))
-    assert {(card["kind"], card["name"]) for card in told} >= {("llm.order", "fcfs"), ("router", "round_robin")}
+    assert {(card["kind"], card["name"]) for card in told} >= {
+        ("scheduler.order", "fcfs"),
+        ("front.router", "round_robin"),
+    }
 
 
 def test_parameters_are_shown_with_their_defaults() -> None:

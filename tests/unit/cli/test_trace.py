@@ -91,3 +91,24 @@ def test_no_server_is_a_failure_with_its_address(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["export", "--url", "http://127.0.0.1:1", "-o", str(tmp_path / "t")])
     assert result.exit_code == 1
     assert "no server at http://127.0.0.1:1" in result.output
+
+
+@pytest.mark.parametrize("shape", ["chrome", "jsonl"])
+@pytest.mark.parametrize("status", [200, 501])
+def test_a_foreign_server_is_one_line(
+    server: tuple[str, type[Server]], tmp_path: Path, status: int, shape: str
+) -> None:
+    url, kind = server
+    kind.status, kind.body = status, b"<!DOCTYPE html>\n<html>\n<p>Error response</p>\n</html>"
+    output = tmp_path / "t"
+    result = RUN.invoke(app, ["export", "--url", url, "--format", shape, "-o", str(output)])
+    assert (result.exit_code, output.exists(), len(result.output.splitlines())) == (1, False, 1)
+    assert f"answered {status}" in result.output
+    assert "<" not in result.output
+
+
+def test_an_address_without_scheme_is_understood(server: tuple[str, type[Server]], tmp_path: Path) -> None:
+    url, kind = server
+    result = RUN.invoke(app, ["export", "--url", url.removeprefix("http://"), "-o", str(tmp_path / "t")])
+    assert result.exit_code == 0, result.output
+    assert len(kind.asked) == 1

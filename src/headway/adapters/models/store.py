@@ -1,5 +1,6 @@
 """Finds a model by name, folder or hub id; converts the default model once into a cache of our own."""
 
+import difflib
 import os
 import shutil
 import tempfile
@@ -56,7 +57,12 @@ def pull(model: str, progress: Progress) -> ModelFiles:
     if is_hub_id(model):
         progress(f"asking the hub for {model}")
         return files_in(hub_folder(model), model)
-    raise ModelError(f"model {model!r} is neither {DEFAULT_MODEL}, nor an existing folder, nor a hub id (owner/name)")
+    known = {each.name.lower(): each.name for each in list_models()}
+    near = difflib.get_close_matches(model.lower(), known, n=1)
+    hint = f"; did you mean {known[near[0]]!r}?" if near else ""
+    raise ModelError(
+        f"model {model!r} is neither {DEFAULT_MODEL}, nor an existing folder, nor a hub id (owner/name){hint}"
+    )
 
 
 def list_models() -> list[KnownModel]:

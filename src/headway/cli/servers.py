@@ -1,0 +1,61 @@
+"""The server that a command talks to: its address as people type it, and what it answers as one line."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Final
+from urllib.parse import urlsplit
+
+from headway.core.errors import ConfigError, HeadwayError
+
+_SHOWN_CHARS: Final = 200
+
+
+class ServerError(HeadwayError):
+    """A server that is not there, or answers something else than what was asked."""
+
+
+def server_url(given: str) -> str:
+    """`localhost:8000/v1/` -> `http://localhost:8000`. Raises ConfigError for what is no address of a server."""
+    text = given.strip()
+    if "://" not in text:
+        text = f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{given!r} is no address of a server: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigError(f"{given!r} is no address of a server; write it like http://127.0.0.1:8000")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
+
+
+def ask(url: str, path: str, api_key: str | None) -> bytes:
+    """GET a path of a server. Raises ServerError with one line for anything but an answer."""
+    request = urllib.request.Request(url + path)
+    if api_key:
+        request.add_header("authorization", f"Bearer {api_key}")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            body: bytes = answer.read()
+            return body
+    except urllib.error.HTTPError as error:
+        raise ServerError(f"{url}{path} answered {error.code}: {said(error.read())}") from None
+    except (OSError, ValueError) as error:
+        raise ServerError(f"no server at {url}: {getattr(error, 'reason', error)}") from None
+
+
+def said(body: bytes) -> str:
+    """The message of an OpenAI error; else that it is none, with the beginning of plain text."""
+    text = body.decode(errors="replace").strip()
+    try:
+        message = json.loads(text)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = None
+    if isinstance(message, str):
+        return " ".join(message.split())
+    if re.match(r"<(!doctype|html|\?xml)", text, re.IGNORECASE):
+        return "a web page, so this is no such server"
+    line = " ".join(text.split())
+    return (line[:_SHOWN_CHARS] + ("…" if len(line) > _SHOWN_CHARS else "")) or "nothing"
