@@ -407,4 +407,52 @@ void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n,
       store(y + m * n + i, gate / (splat(1.f) + exp8(-gate)) * up);
     }
 }
+
+// All layers in one call: at one row the calls of a layer cost as much as a tenth of its products.
+struct Product {
+  const void* weight;
+  const float* bias;
+  int64_t inputs, outputs, panels, is_bf16;
+};
+struct Layer {
+  const float *input_norm, *q_norm, *k_norm, *mlp_norm;
+  Product qkv, out, gate_up, down;
+  float *keys, *values;
+};
+struct Step {
+  float *residual, *x, *qkv, *attended, *gate_up, *active, *delta;  // scratch, as wide as the panels of its product
+  const float *cosines, *sines;
+  const int32_t *positions, *tables, *owners, *contexts, *starts;
+  const int64_t* slots;
+  int64_t rows, tiles, table_stride, hidden, feed_forward, heads, kv_heads, head_dim, block;
+  float eps, scale;
+  int32_t threads;
+};
+
+static void product(const Product& p, const float* x, float* y, const Step& s) {
+  if (p.is_bf16) linear<uint16_t>(x, (const uint16_t*)p.weight, y, s.rows, p.inputs, p.panels, s.threads);
+  else linear<float>(x, (const float*)p.weight, y, s.rows, p.inputs, p.panels, s.threads);
+  if (p.bias)
+    for (int64_t m = 0; m < s.rows; m++)
+      for (int64_t n = 0; n < p.outputs; n++) y[m * p.panels * 16 + n] += p.bias[n];
+}
+
+// The last product is left in delta, not yet added to the residual.
+void hw_layers(const Layer* layers, int64_t count, const Step* step) {
+  const Step& s = *step;
+  for (const Layer* l = layers; l < layers + count; l++) {
+    const int64_t wide = l->qkv.panels * 16, back = l->down.panels * 16;
+    hw_add_rms_norm(s.residual, l == layers ? nullptr : s.delta, back, l->input_norm, s.x, s.rows, s.hidden, s.eps, s.threads);
+    product(l->qkv, s.x, s.qkv, s);
+    hw_rope_store(s.qkv, wide, s.cosines, s.sines, s.positions, s.slots, l->keys, l->values, l->q_norm, l->k_norm, s.eps,
+                  s.rows, s.heads, s.kv_heads, s.head_dim, s.threads);
+    hw_attention(s.qkv, wide, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts, s.tiles,
+                 s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale, s.threads);
+    product(l->out, s.attended, s.delta, s);
+    hw_add_rms_norm(s.residual, s.delta, l->out.panels * 16, l->mlp_norm, s.x, s.rows, s.hidden, s.eps, s.threads);
+    product(l->gate_up, s.x, s.gate_up, s);
+    hw_silu_mul(s.gate_up, l->gate_up.panels * 16, s.active, s.rows, s.feed_forward, s.threads);
+    product(l->down, s.active, s.delta, s);
+  }
+}
 }

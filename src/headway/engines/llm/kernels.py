@@ -25,6 +25,7 @@ _SIGNATURES = {
         *[*[_INT64] * 4, _FLOAT, _INT],
     ],
     "hw_draw": [_POINTER, *[_INT64] * 3, *[_POINTER] * 6, _INT],
+    "hw_layers": [_POINTER, _INT64, _POINTER],
     "hw_silu_mul": [_POINTER, _INT64, _POINTER, _INT64, _INT64, _INT],
 }
 

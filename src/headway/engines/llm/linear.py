@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
+from headway.engines.llm.kernels import pointer
+
 _PANEL = 16
 TILE_ROWS = 16
 _PROBE_ROWS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 24, 32, 48, 64, 100, 256)
@@ -36,9 +38,19 @@ class NativeLinear:
         self._kernel = library.hw_linear_bf16 if kept.dtype == torch.bfloat16 else library.hw_linear_f32
         self._threads = threads
 
+    @property
+    def width(self) -> int:
+        """Of a result row in memory."""
+        return self._panels * _PANEL
+
+    def parts(self) -> tuple[int, int | None, int, int, int, bool]:
+        """weight, bias (addresses), inputs, outputs, panels, whether the weight is bf16."""
+        is_bf16 = self._weight.dtype == torch.bfloat16
+        return self._pointer, pointer(self._bias), self._in, self._out, self._panels, is_bf16
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.shape[0]
-        out = x.new_empty(rows, self._panels * _PANEL)
+        out = x.new_empty(rows, self.width)
         self._kernel(x.data_ptr(), self._pointer, out.data_ptr(), rows, self._in, self._panels, self._threads)
         y = out[:, : self._out]
         return y if self._bias is None else y.add_(self._bias)

@@ -1,24 +1,14 @@
 """The decoder: one forward pass over a flattened batch of prefill chunks and decodes."""
 
-import msgspec
 import torch
 
 from headway.engines.llm.backend import Backend
 from headway.engines.llm.config import ModelConfig
 from headway.engines.llm.kv import KvPool
+from headway.engines.llm.layers import Layer, NativeStack
 from headway.engines.llm.linear import Linear
-from headway.engines.llm.ops import HeadNorms, Rows
+from headway.engines.llm.ops import HeadNorms, NativeOps, Rows
 from headway.engines.llm.weights import Checkpoint, fused, head_name
-
-
-class Layer(msgspec.Struct, frozen=True):
-    input_norm: torch.Tensor
-    qkv: Linear
-    head_norms: HeadNorms | None
-    out: Linear
-    mlp_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
 
 
 class Decoder:
@@ -27,6 +17,9 @@ class Decoder:
     def __init__(self, config: ModelConfig, checkpoint: Checkpoint, backend: Backend) -> None:
         self._ops = backend.ops
         self._layers = [_layer(config, checkpoint, backend, index) for index in range(config.layers)]
+        self._stack = None
+        if isinstance(backend.ops, NativeOps) and NativeStack.suits(self._layers):
+            self._stack = NativeStack(config, backend.ops, self._layers)
         self._norm = checkpoint.tensor("model.norm.weight", config.hidden).to(backend.device, torch.float32)
         self._embedding = checkpoint.tensor("model.embed_tokens.weight", config.vocab, config.hidden)
         head = self._embedding
@@ -37,8 +30,15 @@ class Decoder:
 
     def forward(self, tokens: torch.Tensor, rows: Rows, kv: KvPool, sampled: torch.Tensor) -> torch.Tensor:
         """Store the KV of every row; return the logits, float32 [len(sampled), vocab], of the rows `sampled` names."""
-        ops = self._ops
         residual = self._embedding[tokens].float()
+        if self._stack is not None:
+            delta = self._stack.run(residual, rows, kv)
+        else:
+            delta = self._layer_by_layer(residual, rows, kv)
+        return self._head(self._ops.add_norm(residual[sampled], delta[sampled], self._norm))
+
+    def _layer_by_layer(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
+        ops = self._ops
         delta: torch.Tensor | None = None
         for layer, (keys, values) in zip(self._layers, kv.layers, strict=True):
             qkv = layer.qkv(ops.add_norm(residual, delta, layer.input_norm))
@@ -46,8 +46,7 @@ class Decoder:
             delta = layer.out(ops.attention(qkv, rows, keys, values))
             gate_up = layer.gate_up(ops.add_norm(residual, delta, layer.mlp_norm))
             delta = layer.down(ops.silu_mul(gate_up))
-        tail = None if delta is None else delta[sampled]
-        return self._head(ops.add_norm(residual[sampled], tail, self._norm))
+        return torch.zeros_like(residual) if delta is None else delta
 
 
 def _layer(config: ModelConfig, checkpoint: Checkpoint, backend: Backend, index: int) -> Layer:

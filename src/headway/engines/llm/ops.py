@@ -105,17 +105,17 @@ class NativeOps:
     def __init__(
         self, library: ctypes.CDLL, threads: int, config: ModelConfig, rope: RopeTables, block_size: int
     ) -> None:
-        self._library, self._threads, self._config, self._rope = library, threads, config, rope
+        self.library, self.threads, self._config, self.rope = library, threads, config, rope
         self._rope_pointers = (rope.cosines.data_ptr(), rope.sines.data_ptr())
-        self._block_size = block_size
+        self.block_size = block_size
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
         rows, width = residual.shape
         out = torch.empty_like(residual)
         stride = 0 if delta is None else delta.stride(0)
-        self._library.hw_add_rms_norm(
+        self.library.hw_add_rms_norm(
             *(residual.data_ptr(), pointer(delta), stride, weight.data_ptr(), out.data_ptr()),
-            *(rows, width, self._config.norm_eps, self._threads),
+            *(rows, width, self._config.norm_eps, self.threads),
         )
         return out
 
@@ -124,29 +124,29 @@ class NativeOps:
     ) -> None:
         config = self._config
         q_norm, k_norm = (None, None) if norms is None else (norms.query, norms.key)
-        self._library.hw_rope_store(
+        self.library.hw_rope_store(
             *(qkv.data_ptr(), qkv.stride(0), *self._rope_pointers),
             *(rows.positions.data_ptr(), rows.slots.data_ptr(), keys.data_ptr(), values.data_ptr()),
             *(pointer(q_norm), pointer(k_norm), config.norm_eps, qkv.shape[0]),
-            *(config.heads, config.kv_heads, config.head_dim, self._threads),
+            *(config.heads, config.kv_heads, config.head_dim, self.threads),
         )
 
     def attention(self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         config = self._config
         out = qkv.new_empty(qkv.shape[0], config.heads * config.head_dim)
-        self._library.hw_attention(
+        self.library.hw_attention(
             *(qkv.data_ptr(), qkv.stride(0), keys.data_ptr(), values.data_ptr()),
             *(rows.tables.data_ptr(), rows.tables.stride(0), rows.owners.data_ptr(), rows.contexts.data_ptr()),
             *(rows.tile_starts.data_ptr(), rows.tile_starts.shape[0] - 1, out.data_ptr()),
-            *(config.heads, config.kv_heads, config.head_dim, self._block_size),
-            *(config.head_dim**-0.5, self._threads),
+            *(config.heads, config.kv_heads, config.head_dim, self.block_size),
+            *(config.head_dim**-0.5, self.threads),
         )
         return out
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         rows, width = gate_up.shape[0], self._config.feed_forward
         out = gate_up.new_empty(rows, width)
-        self._library.hw_silu_mul(gate_up.data_ptr(), gate_up.stride(0), out.data_ptr(), rows, width, self._threads)
+        self.library.hw_silu_mul(gate_up.data_ptr(), gate_up.stride(0), out.data_ptr(), rows, width, self.threads)
         return out
 
 

@@ -1,0 +1,110 @@
+"""One decoder layer as its parts, and all layers of a CPU model as one call of the C++ kernels."""
+
+import ctypes
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from headway.engines.llm.config import ModelConfig
+from headway.engines.llm.kernels import pointer
+from headway.engines.llm.kv import KvPool
+from headway.engines.llm.linear import Linear, NativeLinear
+from headway.engines.llm.ops import HeadNorms, NativeOps, Rows
+
+
+class Layer(msgspec.Struct, frozen=True):
+    input_norm: torch.Tensor
+    qkv: Linear
+    head_norms: HeadNorms | None
+    out: Linear
+    mlp_norm: torch.Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class _Product(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("weight", "bias")),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs", "panels", "is_bf16")),
+    ]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("input_norm", "q_norm", "k_norm", "mlp_norm")),
+        *((name, _Product) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
+    ]
+
+
+_POINTERS = (
+    *("residual", "x", "qkv", "attended", "gate_up", "active", "delta", "cosines", "sines"),
+    *("positions", "tables", "owners", "contexts", "starts", "slots"),
+)
+_SIZES = ("rows", "tiles", "table_stride", "hidden", "feed_forward", "heads", "kv_heads", "head_dim", "block")
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _SIZES),
+        ("eps", ctypes.c_float),
+        ("scale", ctypes.c_float),
+        ("threads", ctypes.c_int32),
+    ]
+
+
+class NativeStack:
+    """The layers of a model whose every product and operation is a C++ kernel: the same operations, one call."""
+
+    def __init__(self, config: ModelConfig, ops: NativeOps, layers: Sequence[Layer]) -> None:
+        self._config, self._ops, self._layers = config, ops, layers
+        self._array = (_Layer * len(layers))()
+        for filled, layer in zip(self._array, layers, strict=True):
+            filled.input_norm, filled.mlp_norm = layer.input_norm.data_ptr(), layer.mlp_norm.data_ptr()
+            if layer.head_norms is not None:
+                filled.q_norm, filled.k_norm = layer.head_norms.query.data_ptr(), layer.head_norms.key.data_ptr()
+            for name, linear in _products(layer).items():
+                setattr(filled, name, _Product(*linear.parts()))
+        first = _products(layers[0])
+        self._widths = {name: linear.width for name, linear in first.items()}
+        self._kv: KvPool | None = None
+
+    @staticmethod
+    def suits(layers: Sequence[Layer]) -> bool:
+        return bool(layers) and all(
+            isinstance(linear, NativeLinear)
+            for layer in layers
+            for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        )
+
+    def run(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
+        """What is left to add to `residual` [rows, hidden], which is changed in place; KV is stored."""
+        if self._kv is not kv:
+            for filled, (keys, values) in zip(self._array, kv.layers, strict=True):
+                filled.keys, filled.values = keys.data_ptr(), values.data_ptr()
+            self._kv = kv
+        config, ops, count = self._config, self._ops, len(residual)
+        x, qkv, attended, gate_up, active, delta = (
+            residual.new_empty(count, width)
+            for width in (
+                *(config.hidden, self._widths["qkv"], config.heads * config.head_dim),
+                *(self._widths["gate_up"], config.feed_forward, self._widths["down"]),
+            )
+        )
+        held = (residual, x, qkv, attended, gate_up, active, delta, ops.rope.cosines, ops.rope.sines)
+        of_rows = (rows.positions, rows.tables, rows.owners, rows.contexts, rows.tile_starts, rows.slots)
+        step = _Step(
+            *(pointer(tensor) for tensor in (*held, *of_rows)),
+            *(count, rows.tile_starts.shape[0] - 1, rows.tables.stride(0), config.hidden, config.feed_forward),
+            *(config.heads, config.kv_heads, config.head_dim, ops.block_size),
+            *(config.norm_eps, config.head_dim**-0.5, ops.threads),
+        )
+        ops.library.hw_layers(ctypes.addressof(self._array), len(self._array), ctypes.addressof(step))
+        return delta[:, : config.hidden]
+
+
+def _products(layer: Layer) -> dict[str, NativeLinear]:
+    named = {"qkv": layer.qkv, "out": layer.out, "gate_up": layer.gate_up, "down": layer.down}
+    return {name: linear for name, linear in named.items() if isinstance(linear, NativeLinear)}

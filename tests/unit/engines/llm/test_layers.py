@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.engines.llm.backend import BackendChoice, choose_backend
+from headway.engines.llm.config import read_config
+from headway.engines.llm.kv import KvPool
+from headway.engines.llm.layers import NativeStack
+from headway.engines.llm.model import Decoder
+from headway.engines.llm.ops import RopeTables, Rows, Span, Spans
+from headway.engines.llm.rope import rope_tables
+from headway.engines.llm.weights import Checkpoint
+
+CPU = torch.device("cpu")
+
+
+def forward(folder: Path, cache: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of `count` rows of one sequence, and the keys they stored."""
+    config = read_config(folder)
+    cosines, sines = rope_tables(config, 64, CPU)
+    choice = BackendChoice(dtype="float32", kernels="native", threads=1, block_size=8, cache=cache)
+    decoder = Decoder(
+        config, Checkpoint(folder), choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
+    )
+    kv, positions = KvPool(config, 8, 8, 0, CPU), torch.arange(count, dtype=torch.int32)
+    rows = Rows(
+        positions=positions,
+        slots=positions.long(),
+        contexts=positions + 1,
+        owners=torch.zeros(count, dtype=torch.int32),
+        tables=torch.arange(8, dtype=torch.int32)[None].contiguous(),
+        tile_starts=torch.tensor([*range(0, count, 8), count], dtype=torch.int32),
+        spans=Spans(singles=0, blocks=0, chunks=(Span(0, count, 0, 1),)),
+    )
+    with torch.inference_mode():
+        return decoder.forward(positions + 5, rows, kv, positions.long()), kv.keys
+
+
+# SPEC B7
+@pytest.mark.parametrize("count", [2, 7, 40])
+def test_one_call_gives_to_the_bit_what_call_by_call_gives(
+    tiny_folder: Path, kernel_cache: Path, library, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = forward(tiny_folder, kernel_cache, count)
+    monkeypatch.setattr(NativeStack, "suits", staticmethod(lambda layers: False))
+    apart = forward(tiny_folder, kernel_cache, count)
+    assert all(torch.equal(*pair) for pair in zip(together, apart, strict=True))
