@@ -132,7 +132,6 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     transfer: TransferId
     blocks: tuple[int, ...]
-    layout: str
 
 
 class TakeOver(msgspec.Struct, frozen=True, tag=True):

@@ -16,7 +16,6 @@ from headway.core.plans import CopyPlan, StepTiming
 from headway.core.ports import ModelLimits
 from headway.core.units import Ns
 
-PROTOCOL: Final = 1
 FRAME_BYTES_MAX: Final = 64 << 20
 _LENGTH_BYTES: Final = 4
 
@@ -30,7 +29,6 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
     node: NodeId
     incarnation: int
-    protocol: int = PROTOCOL
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):

@@ -24,8 +24,6 @@ from headway.sched.transfer.incoming import Incoming, Origin, Patience, Stage
 from headway.sched.transfer.outgoing import TransferParams
 from headway.sched.worker import LlmWorker
 
-LAYOUT = "blocks"  # all layers of a block together
-
 
 class Arrivals:
     """Transfers of which this replica is the destination."""
@@ -53,7 +51,7 @@ class Arrivals:
         incoming = self._receive(Origin(message.transfer, request, message.epoch, message.prefill, front), at_ns)
         incoming.blocks.extend(blocks)
         self._worker.out.append(Send(message.prefill, MigrateReserved(message.transfer, blocks)))
-        self._worker.out.append(Send(front, Reserved(request.id, message.epoch, message.transfer, blocks, LAYOUT)))
+        self._worker.out.append(Send(front, Reserved(request.id, message.epoch, message.transfer, blocks)))
 
     def migrate_reserve(self, source: NodeId, message: MigrateReserve, at_ns: Ns) -> None:
         """Migration: hold room for one more stage; an empty answer ends the migration."""

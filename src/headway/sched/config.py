@@ -21,7 +21,7 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     router: PolicyChoice = PolicyChoice("least_tokens")
     admission: PolicyChoice = PolicyChoice("bounded")
     in_flight_max: Positive = 2048  # requests, waiting ones included
-    stream_bytes_max: Positive = 1 << 30  # text that clients have not taken yet
+    stream_bytes_max: Positive = 1 << 30  # reserved at arrival for whole answers
     stream_bytes_per_token: Positive = 64
     room: Room = Room()
     patience: Patience = Patience()

@@ -46,11 +46,6 @@ class Tokenizer:
             config = json.loads(path.read_text(encoding="utf-8"))
         return cls(backend, _template_text(folder, config), _special(config))
 
-    @property
-    def has_chat_template(self) -> bool:
-        """False: only prompts can be served, no messages."""
-        return self._template is not None
-
     def tokens_at_least(self, characters: int) -> int:
         """A lower bound on the tokens of a text of that many characters, without encoding it."""
         return -(-characters // self._longest)

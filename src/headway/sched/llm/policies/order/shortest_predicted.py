@@ -26,7 +26,10 @@ class ShortestPredicted(StaticOrder):
     needs: ClassVar[frozenset[str]] = frozenset({"belief"})
     sees: ClassVar[str] = "prompt length, predicted output length, the belief about step times"
     good_at: ClassVar[str] = "mean latency under mixed lengths"
-    blind_spot: ClassVar[str] = "only as good as the predicted length; long requests pay for the mean"
+    blind_spot: ClassVar[str] = (
+        "only as good as the predicted length, and nothing predicts one yet: every output counts as unknown_tokens, so "
+        "the shortest prompt goes first; long requests pay for the mean"
+    )
 
     def __init__(self, params: Params, context: OrderContext) -> None:
         super().__init__(params, context)
