@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from headway.adapters.telemetry.jsonl import EvidenceFile
-from headway.adapters.telemetry.otlp import Ended, SpanWriter, check_endpoint, http_exporter
+from headway.adapters.telemetry.otlp import Ended, SpanWriter, check_endpoint, ended, http_exporter
 from headway.adapters.telemetry.outbox import Outbox, OutboxLimits
 from headway.core.errors import ConfigError
 from headway.core.evidence import EvidenceRecord
@@ -45,8 +45,8 @@ class Exports:
 
     def ended(self, record: EvidenceRecord, request: LlmRequest) -> None:
         """Leave a record to every sink."""
-        if self._spans is not None:
-            self._spans.put(Ended(record, request))
+        if self._spans is not None and (one := ended(record, request)) is not None:
+            self._spans.put(one)
         if self._file is not None:
             self._file.put(record)
 

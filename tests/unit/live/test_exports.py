@@ -1,8 +1,9 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.unit.adapters.telemetry.records import PARENT, TRACE, record, request
+from tests.unit.adapters.telemetry.records import CONTEXT, PARENT, TRACE, record, request
 
 from headway.adapters.telemetry import otlp
 from headway.core.errors import ConfigError
@@ -57,6 +58,17 @@ def test_a_collector_gets_the_spans() -> None:
         root.end_time_unix_nano - root.start_time_unix_nano
     )
     assert exports.lost() == (("otlp", 0),)
+
+
+def test_a_trace_that_is_not_sampled_is_not_sent() -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from tests.unit.adapters.telemetry.collector import collector
+
+    with collector() as kept:
+        exports = Exports(TelemetrySettings(otlp_endpoint=kept.url), 0)
+        exports.ended(record(), request(trace=msgspec.structs.replace(CONTEXT, is_sampled=False)))
+        exports.close()
+    assert kept.paths == []
 
 
 def test_a_dead_collector_costs_spans_by_count(monkeypatch: pytest.MonkeyPatch) -> None:

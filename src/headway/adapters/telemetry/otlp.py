@@ -35,10 +35,24 @@ Attributes = dict[str, Value]
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A request that is over, with its evidence."""
+    """A request that is over: its evidence, and of the request what spans tell. Its prompt must not wait with it."""
 
     record: EvidenceRecord
-    request: LlmRequest
+    trace: TraceContext
+    model: str
+    input_tokens: int
+    max_tokens: int
+    temperature: float
+    top_p: float
+
+
+def ended(record: EvidenceRecord, request: LlmRequest) -> Ended | None:
+    """Return what is to be exported; None when the client's trace is not sampled, or there is none."""
+    trace, sampling = request.trace, request.sampling
+    if trace is None or not trace.is_sampled:
+        return None
+    tokens = len(request.prompt)
+    return Ended(record, trace, request.model, tokens, sampling.max_tokens, sampling.temperature, sampling.top_p)
 
 
 class SpanSink(Protocol):
@@ -95,20 +109,14 @@ class SpanWriter:
         lost = 0
         spans: list[ReadableSpan] = []
         waiting = 0
-        for number, ended in enumerate(batch, 1):
-            spans += self._spans(ended)
+        for number, one in enumerate(batch, 1):
+            spans += spans_of(one, self._span)
             waiting += 1
             if len(spans) >= SPANS_PER_EXPORT or number == len(batch):
                 if spans and self._exporter.export(spans) is not self._success:
                     lost += waiting
                 spans, waiting = [], 0
         return lost
-
-    def _spans(self, ended: Ended) -> "list[ReadableSpan]":
-        trace = ended.request.trace
-        if trace is None or not trace.is_sampled:
-            return []
-        return spans_of(ended, trace, self._span)
 
     def _span(self, name: str, ids: "Ids", times: tuple[Ns, Ns], what: "What") -> "ReadableSpan":
         from opentelemetry.sdk.trace import ReadableSpan
@@ -144,20 +152,20 @@ class What(msgspec.Struct, frozen=True):
 
 
 def spans_of(
-    ended: Ended, trace: TraceContext, make: "Callable[[str, Ids, tuple[Ns, Ns], What], ReadableSpan]"
+    one: Ended, make: "Callable[[str, Ids, tuple[Ns, Ns], What], ReadableSpan]"
 ) -> "list[ReadableSpan]":
     """Return the request's span, then one per segment; the segments fill the request's span."""
     from opentelemetry.trace import SpanKind
 
-    record, request = ended.record, ended.request
+    record, trace = one.record, one.trace
     root = _context(trace.trace_id, trace.span_id)
     parent = None if trace.parent_id is None else _context(trace.trace_id, trace.parent_id, is_remote=True)
-    whole = What(SpanKind.SERVER, _request_attributes(record, request, trace), record.decisions)
-    title = f"{trace.operation} {request.model}"
+    whole = What(SpanKind.SERVER, _request_attributes(one), record.decisions)
+    title = f"{trace.operation} {one.model}"
     spans = [make(title, Ids(root, parent), (record.started_ns, record.ended_ns), whole)]
     for name, start_ns, end_ns in segment_times(record):
         ids = Ids(_context(trace.trace_id, secrets.token_hex(8)), root)
-        part = What(SpanKind.INTERNAL, _segment_attributes(name, record, request))
+        part = What(SpanKind.INTERNAL, _segment_attributes(name, one))
         spans.append(make(name, ids, (start_ns, end_ns), part))
     return spans
 
@@ -168,16 +176,17 @@ def _context(trace_id: str, span_id: str, *, is_remote: bool = False) -> "SpanCo
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote, TraceFlags(TraceFlags.SAMPLED))
 
 
-def _request_attributes(record: EvidenceRecord, request: LlmRequest, trace: TraceContext) -> Attributes:
+def _request_attributes(one: Ended) -> Attributes:
+    record = one.record
     out: Attributes = {
-        names.OPERATION: trace.operation,
+        names.OPERATION: one.trace.operation,
         names.PROVIDER: names.HEADWAY,
-        names.REQUEST_MODEL: request.model,
-        names.RESPONSE_MODEL: request.model,
-        names.MAX_TOKENS: request.sampling.max_tokens,
-        names.TEMPERATURE: request.sampling.temperature,
-        names.TOP_P: request.sampling.top_p,
-        names.INPUT_TOKENS: len(request.prompt),
+        names.REQUEST_MODEL: one.model,
+        names.RESPONSE_MODEL: one.model,
+        names.MAX_TOKENS: one.max_tokens,
+        names.TEMPERATURE: one.temperature,
+        names.TOP_P: one.top_p,
+        names.INPUT_TOKENS: one.input_tokens,
         names.OUTPUT_TOKENS: record.output_tokens,
     }
     for field in record.__struct_fields__:
@@ -190,12 +199,13 @@ def _request_attributes(record: EvidenceRecord, request: LlmRequest, trace: Trac
     return out
 
 
-def _segment_attributes(name: str, record: EvidenceRecord, request: LlmRequest) -> Attributes:
+def _segment_attributes(name: str, one: Ended) -> Attributes:
+    record = one.record
     out: Attributes = {names.own("segment"): name, names.own("request"): record.request}
     if record.replica is not None:
         out[names.own("replica")] = record.replica
     if name == "prefill":
-        out |= {names.INPUT_TOKENS: len(request.prompt), names.own("cached_tokens"): record.cached_tokens}
+        out |= {names.INPUT_TOKENS: one.input_tokens, names.own("cached_tokens"): record.cached_tokens}
     elif name == "decode":
         out |= {names.OUTPUT_TOKENS: record.output_tokens, names.own("steps_done"): record.steps_done}
     return out

@@ -51,9 +51,12 @@ class Outbox(Generic[T]):
         self._thread.join(patience_s)
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            self._wake.wait()
-            self._closing.wait(self._limits.gather_s)
+        is_last = False
+        while not is_last:
+            is_last = self._closing.is_set()  # read before the queue is emptied, so that nothing stays behind
+            if not is_last:
+                self._wake.wait()
+                self._closing.wait(self._limits.gather_s)
             # Cleared before the queue is emptied: an item that comes meanwhile sets it again.
             self._wake.clear()
             while batch := self._take():

@@ -12,22 +12,30 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.unit.adapters.telemetry.records import CONTEXT, PARENT, SPAN, TRACE, record, request
 
 from headway.adapters.telemetry import otlp
-from headway.adapters.telemetry.otlp import Ended, SpanWriter, check_endpoint
+from headway.adapters.telemetry.otlp import Ended, SpanWriter, check_endpoint, ended
 from headway.core.errors import ConfigError
+from headway.core.evidence import EvidenceRecord
+from headway.core.request import TraceContext
 from headway.core.units import NS_PER_MS
 
 EPOCH = 1_700_000_000 * 10**9
 
 
-def exported(*ended: Ended) -> tuple[ReadableSpan, ...]:
+def over(one: EvidenceRecord | None = None, trace: TraceContext = CONTEXT) -> Ended:
+    found = ended(one if one is not None else record(), request(trace=trace))
+    assert found is not None
+    return found
+
+
+def exported(*batch: Ended) -> tuple[ReadableSpan, ...]:
     memory = InMemorySpanExporter()
-    assert SpanWriter(memory, EPOCH).write(ended) == 0
+    assert SpanWriter(memory, EPOCH).write(batch) == 0
     return memory.get_finished_spans()
 
 
 def test_a_request_is_one_trace_under_the_clients_span() -> None:
     # SPEC I4, M2
-    root, *parts = exported(Ended(record(), request()))
+    root, *parts = exported(over())
     assert f"{root.context.trace_id:032x}" == TRACE
     assert (f"{root.context.span_id:016x}", f"{root.parent.span_id:016x}") == (SPAN, PARENT)
     assert root.parent.is_remote
@@ -40,7 +48,7 @@ def test_a_request_is_one_trace_under_the_clients_span() -> None:
 def test_the_segments_are_its_children_and_fill_it() -> None:
     # SPEC I2, I4
     one = record()
-    root, *parts = exported(Ended(one, request()))
+    root, *parts = exported(over(one))
     assert {part.name for part in parts} == {name for name, ms in one.segments.items() if ms}
     assert (root.start_time, root.end_time) == (EPOCH + 10 * NS_PER_MS, EPOCH + 32 * NS_PER_MS)
     assert (parts[0].start_time, parts[-1].end_time) == (root.start_time, root.end_time)
@@ -52,7 +60,7 @@ def test_the_segments_are_its_children_and_fill_it() -> None:
 def test_attributes_carry_the_names_of_the_field_and_the_evidence() -> None:
     # SPEC I4
     one = record()
-    root, *parts = exported(Ended(one, request()))
+    root, *parts = exported(over(one))
     assert root.name == "chat toy"
     expected = {
         "gen_ai.operation.name": "chat",
@@ -77,7 +85,7 @@ def test_attributes_carry_the_names_of_the_field_and_the_evidence() -> None:
 
 def test_decisions_are_events_of_the_requests_span() -> None:
     # SPEC L-3, L-5
-    root, *_ = exported(Ended(record(), request()))
+    root, *_ = exported(over())
     assert [(event.attributes["headway.kind"], event.attributes["headway.level"]) for event in root.events] == [
         ("route", "pool"),
         ("chunk", "step"),
@@ -88,19 +96,19 @@ def test_decisions_are_events_of_the_requests_span() -> None:
 
 @pytest.mark.parametrize(("outcome", "status"), [("ok", StatusCode.UNSET), ("engine_lost", StatusCode.ERROR)])
 def test_a_failed_request_is_an_error(outcome: str, status: StatusCode) -> None:
-    root, *_ = exported(Ended(record(outcome=outcome), request()))
+    root, *_ = exported(over(record(outcome=outcome)))
     assert root.status.status_code is status
     assert root.attributes.get("error.type") == (None if outcome == "ok" else outcome)
 
 
 def test_a_trace_that_begins_here_has_no_parent() -> None:
-    root, *_ = exported(Ended(record(), request(trace=msgspec.structs.replace(CONTEXT, parent_id=None))))
+    root, *_ = exported(over(trace=msgspec.structs.replace(CONTEXT, parent_id=None)))
     assert root.parent is None
 
 
 @pytest.mark.parametrize("trace", [None, msgspec.structs.replace(CONTEXT, is_sampled=False)])
-def test_what_the_client_does_not_sample_is_not_exported(trace: otlp.TraceContext | None) -> None:
-    assert exported(Ended(record(), request(trace=trace))) == ()
+def test_what_the_client_does_not_sample_is_not_exported(trace: TraceContext | None) -> None:
+    assert ended(record(), request(trace=trace)) is None
 
 
 class Refuses(SpanExporter):
@@ -109,7 +117,7 @@ class Refuses(SpanExporter):
 
 
 def test_requests_whose_spans_are_refused_are_counted() -> None:
-    batch = [Ended(record(f"req-{n}"), request(f"req-{n}")) for n in range(3)]
+    batch = [over(record(f"req-{n}")) for n in range(3)]
     assert SpanWriter(Refuses(), EPOCH).write(batch) == 3
 
 
@@ -122,7 +130,7 @@ def test_a_large_batch_goes_in_bounded_exports(monkeypatch: pytest.MonkeyPatch) 
             sizes.append(len(spans))
             return SpanExportResult.SUCCESS
 
-    batch = [Ended(record(f"req-{n}"), request(f"req-{n}")) for n in range(7)]
+    batch = [over(record(f"req-{n}")) for n in range(7)]
     SpanWriter(Counts(), EPOCH).write(batch)
     per_request = len(exported(batch[0]))
     assert sum(sizes) == 7 * per_request

@@ -43,6 +43,21 @@ def test_a_place_that_is_stuck_costs_items_and_never_the_caller() -> None:
     assert outbox.lost == 6
 
 
+def test_what_was_left_just_before_the_end_arrives() -> None:
+    for _ in range(200):
+        got: list[int] = []
+
+        def deliver(batch: Sequence[int], got: list[int] = got) -> int:
+            got.extend(batch)
+            return 0
+
+        outbox = Outbox("test", deliver, OutboxLimits(100, 2, 0.0))
+        for number in range(5):
+            outbox.put(number)
+        outbox.close(PATIENCE_S)
+        assert got == [0, 1, 2, 3, 4]
+
+
 def test_what_a_place_refuses_is_counted_and_the_next_batch_is_tried() -> None:
     got: list[int] = []
 
