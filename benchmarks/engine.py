@@ -189,14 +189,23 @@ def cpu_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+Costs = dict[tuple[str, int], list[Cost]]
+
+
 def compare(systems: list[System], rounds: int) -> None:
-    costs: dict[tuple[str, int], list[Cost]] = {}
-    for _ in range(rounds):
+    """Prints the table after every round: the last one counts, and a run that is cut off has one too."""
+    costs: Costs = {}
+    for done in range(1, rounds + 1):
         for system in systems:
             for batch in BATCHES:
                 costs.setdefault((system.name, batch), []).append(system.decode(batch))
             costs.setdefault((system.name, 0), []).append(system.prefill())
+        show(systems, costs, done)
+
+
+def show(systems: list[System], costs: Costs, rounds: int) -> None:
     heads = [f"decode x{batch}" for batch in BATCHES] + [f"prefill {CHUNK}"]
+    print(f"\nafter {rounds} round(s), load {os.getloadavg()[0]:.1f}\n")
     print("| tokens/s (per CPU second; wall) | " + " | ".join(heads) + " |")
     print("|---" * (len(heads) + 1) + "|")
     for system in systems:
@@ -223,7 +232,7 @@ def main() -> None:
     if bool(options.gguf) != bool(options.llama_cpp):
         parser.error("--llama-cpp and --gguf go together")
     for threads in options.threads:
-        print(f"\n{threads} thread(s), {options.rounds} round(s), load {os.getloadavg()[0]:.1f}\n")
+        print(f"\n{threads} thread(s)")
         systems: list[System] = [Ours(threads, options.device, False)]
         if options.graphs:
             systems.append(Ours(threads, options.device, True))

@@ -23,7 +23,8 @@ class CudaDevice:
 
     def pinned(self, array: Array) -> torch.Tensor:
         """torch's allocator takes the memory back when the copies queued from it are done."""
-        return torch.from_numpy(array).pin_memory()
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory() if array.size else tensor
 
     def fetch(self, tensor: torch.Tensor) -> Callable[[], Array]:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
