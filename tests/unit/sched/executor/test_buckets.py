@@ -34,6 +34,6 @@ def test_without_buckets_the_plan_is_untouched() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"rows": (4, 2)}, {"rows": (0, 2)}, {"decode_graph": "full"}])
-def test_buckets_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:  # SPEC A1
+def test_buckets_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:  # SPEC E1, M1
     with pytest.raises(ConfigError, match="buckets"):
         Buckets(**wrong)  # type: ignore[arg-type]  # the wrong value is the point

@@ -53,7 +53,7 @@ def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SP
     assert (left.replica, left.decode) == (B, None)
 
 
-def test_half_a_pair_of_pools_is_refused() -> None:  # SPEC A1
+def test_half_a_pair_of_pools_is_refused() -> None:  # SPEC M1
     with pytest.raises(ConfigError, match=r"pools\.prefill and pools\.decode"):
         PdPools(prefill=(A,))
 
