@@ -18,7 +18,7 @@ from headway.adapters.gateway.settings import (
 )
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
-from headway.live.config_checks import check_front, check_gateway, check_replica
+from headway.live.config_checks import check_front, check_gateway, check_replica, without_effect
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
@@ -151,8 +151,8 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     check_gateway(gateway_settings(raw))
     check_front(raw.front, raw.model.replicas)
     check_replica(raw.scheduler, raw.engine, raw.executor, raw.cost)
-    adjustments: list[Adjustment] = []
     engine = raw.engine
+    adjustments = [Adjustment(s.key, s.value, reason) for s, reason in without_effect(sources, engine)]
     if engine.threads is None and engine.kind == "torch":
         threads = max(1, host.cores // raw.model.replicas)
         adjustments.append(

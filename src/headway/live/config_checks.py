@@ -1,4 +1,7 @@
-"""Refuses a configuration that cannot work, before a model is fetched or a process started."""
+"""Refuses a configuration that cannot work, before a model is fetched; finds values that nobody would read."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
 from headway.adapters.gateway.settings import GatewaySettings
@@ -6,11 +9,25 @@ from headway.adapters.gateway.settings import check_settings as check_gateway_se
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.cost.llm import StepCost, StepCostParams
+from headway.live.config_layers import Sourced
 from headway.live.spec import EngineSettings, ExecutorSettings
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.params import check_settings as check_scheduler
 from headway.sched.nodes import FrontConfig, WorkerConfig
 from headway.sched.policies import admission_policy, pace_policy, routing_policy
+
+OF_TORCH: Final = ("model.name", "engine.threads", "engine.dtype", "engine.kernels", "engine.kv_memory_mb")
+OF_SYNTHETIC: Final = ("engine.synthetic.step_us", "engine.synthetic.token_us")
+
+
+def without_effect(sources: Sequence[Sourced], engine: EngineSettings) -> Iterator[tuple[Sourced, str]]:
+    """Values that were given and that this engine does not read, with the reason."""
+    unread = dict.fromkeys(OF_TORCH if engine.kind == "synthetic" else OF_SYNTHETIC, f"engine.kind = {engine.kind}")
+    if engine.kv_blocks is not None:
+        unread.setdefault("engine.kv_memory_mb", "engine.kv_blocks is given")
+    for sourced in sources:
+        if sourced.origin != "default" and sourced.key in unread:
+            yield sourced, f"without effect: {unread[sourced.key]}"
 
 
 def replica_id(number: int) -> NodeId:

@@ -49,3 +49,21 @@ def test_the_synthetic_engine_runs_on_a_counting_pool() -> None:
 def test_pools_of_replicas_that_are_there_are_taken() -> None:
     wanted = ["model.replicas=2", "front.pools.prefill=['rep-0']", "front.pools.decode=['rep-1']"]
     assert resolve([set_layer(each) for each in wanted], HOST).config.front.pools.decode == ("rep-1",)
+
+
+# SPEC M1
+@pytest.mark.parametrize(
+    ("assignments", "unread"),
+    [
+        (["engine.kind=synthetic", "engine.dtype=float32", "model.name=x"], ["model.name", "engine.dtype"]),
+        (["engine.threads=1", "engine.device=cpu", "engine.synthetic.step_us=5"], ["engine.synthetic.step_us"]),
+        (["engine.kind=synthetic", "engine.synthetic.step_us=5"], []),
+        (
+            ["engine.threads=1", "engine.device=cpu", "engine.kv_blocks=9", "engine.kv_memory_mb=9"],
+            ["engine.kv_memory_mb"],
+        ),
+    ],
+)
+def test_a_value_that_the_engine_does_not_read_is_told(assignments: list[str], unread: list[str]) -> None:
+    adjusted = resolve([set_layer(assignment) for assignment in assignments], HOST).adjustments
+    assert [adjustment.key for adjustment in adjusted if "without effect" in adjustment.reason] == unread
