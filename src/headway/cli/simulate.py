@@ -3,68 +3,31 @@
 import hashlib
 import shlex
 import sys
-import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
+from typer.models import OptionInfo
 
 from headway.bench.simulated import run_workload
-from headway.bench.summary import Targets, summarise, table
+from headway.bench.summary import Summary, summarise, table
 from headway.cli.outputs import check_writable, writing
-from headway.core.errors import ConfigError, InvariantError
+from headway.cli.scenario import Scenario, keys_text, parse_setting, read_config, read_scenario
+from headway.core.errors import InvariantError
 from headway.core.units import s_from_ns
-from headway.sim.fleet import Fleet, FleetParams
-from headway.workload.requests import Workload
+from headway.sim.fleet import Fleet
 
 app = typer.Typer(add_completion=False)
+_DEFAULT: Final = Scenario()
 
 
-class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario file: [fleet], [workload] and [targets]."""
-
-    fleet: FleetParams = FleetParams(replicas=2)
-    workload: Workload = Workload()
-    targets: Targets = Targets()
-
-
-def read_scenario(path: Path | None, changes: dict[str, object]) -> Scenario:
-    """Return the scenario of a file with changes by dotted name. Raises ConfigError naming the key."""
-    raw: dict[str, object] = {}
-    if path is not None:
-        try:
-            raw = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"scenario {path}: {error}") from None
-    base = msgspec.to_builtins(Scenario()) if path is None else raw
-    for name, value in changes.items():
-        _set(base, name.split("."), value)
-    try:
-        return msgspec.convert(base, Scenario)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"scenario {path or 'from options'}: {error}") from None
-
-
-def _set(tree: object, path: list[str], value: object) -> None:
-    for key in path[:-1]:
-        if not isinstance(tree, dict):
-            raise ConfigError(f"{'.'.join(path)}: {key} is no section")
-        tree = tree.setdefault(key, {})
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{'.'.join(path)}: not inside a section")
-    tree[path[-1]] = value
-
-
-def parse_setting(text: str) -> tuple[str, object]:
-    """`fleet.llm.max_seqs=8` -> its dotted name and TOML value; a bare word is a string. Raises ConfigError."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ConfigError(f"--set {text!r}: write name=value, for example fleet.llm.max_seqs=8")
-    try:
-        return name, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return name, value
+def _option(text: str, default: object) -> OptionInfo:
+    """An option that is unset unless given, so that a file can say it."""
+    # `Option` returns Any, to stand as a default value.
+    found: OptionInfo = typer.Option(help=text, show_default=f"{default}, or what a file says")
+    return found
 
 
 def fleet_lines(fleet: Fleet) -> list[str]:
@@ -87,27 +50,47 @@ def config_hash(scenario: Scenario) -> str:
     return hashlib.sha256(msgspec.json.encode(scenario)).hexdigest()[:16]
 
 
-def replay_hint(scenario: Scenario, path: Path | None, changes: dict[str, object]) -> str:
+def replay_hint(scenario: Scenario, files: Sequence[str], changes: Mapping[str, object]) -> str:
     """Return seed, configuration hash and the command that runs the same simulation again."""
-    words = ["headway", "simulate", *([str(path)] if path is not None else [])]
+    words = ["headway", "simulate", *files]
     for name, value in changes.items():
         words += ["--set", f"{name}={msgspec.json.encode(value).decode()}"]
     command = " ".join(shlex.quote(word) for word in words)
     return f"seed {scenario.workload.seed}, configuration {config_hash(scenario)}; again: {command}"
 
 
+def _print_keys(wanted: bool) -> None:
+    if wanted:
+        typer.echo(keys_text(), nl=False)
+        raise typer.Exit
+
+
+def _read(scenario: Path | None, config: Path | None, changes: Mapping[str, object]) -> Scenario:
+    served = None if config is None else read_config(config)
+    if served is not None:
+        for note in served.notes:
+            print(f"{config}: {note}", file=sys.stderr)
+        if served.ignored:
+            print(f"{config}: ignored here: {', '.join(served.ignored)}", file=sys.stderr)
+    return read_scenario(scenario, changes, served)
+
+
 @app.command()
 def simulate(
     scenario: Annotated[Path | None, typer.Argument(help=r"TOML file with \[fleet], \[workload], \[targets].")] = None,
-    rate: Annotated[float | None, typer.Option(help="Arrivals per second.")] = None,
-    requests: Annotated[int | None, typer.Option(help="Requests to send.")] = None,
-    replicas: Annotated[int | None, typer.Option(help="LLM replicas.")] = None,
-    router: Annotated[str | None, typer.Option(help="Routing policy; `headway policies` lists them.")] = None,
-    order: Annotated[str | None, typer.Option(help="Order policy of the replicas.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the workload; the same seed gives the same log.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other value: fleet.llm.max_seqs=8")] = None,
+    config: Annotated[Path | None, typer.Option(help="Try a configuration of `headway serve`.")] = None,
+    rate: Annotated[float | None, _option("Arrivals per second.", _DEFAULT.workload.rate_per_s)] = None,
+    requests: Annotated[int | None, _option("Requests to send.", _DEFAULT.workload.count)] = None,
+    replicas: Annotated[int | None, _option("LLM replicas.", _DEFAULT.fleet.replicas)] = None,
+    router: Annotated[str | None, _option("See `headway policies router`.", _DEFAULT.fleet.front.router.type)] = None,
+    order: Annotated[str | None, _option("See `headway policies order`.", _DEFAULT.fleet.llm.order.type)] = None,
+    seed: Annotated[int | None, _option("The same seed, the same log.", _DEFAULT.workload.seed)] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any key: fleet.llm.max_seqs=8")] = None,
     log: Annotated[Path | None, typer.Option(help="Write the event log, one JSON line per event of a node.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    _keys: Annotated[
+        bool, typer.Option("--keys", help="Print every key, and end.", callback=_print_keys, is_eager=True)
+    ] = False,
 ) -> None:
     """Run a workload on a virtual clock and print what clients and replicas would see."""
     check_writable("--log", log)
@@ -122,22 +105,28 @@ def simulate(
     }
     changes = {name: value for name, value in options.items() if value is not None}
     changes.update(parse_setting(text) for text in set_ or ())
-    chosen = read_scenario(scenario, changes)
+    chosen = _read(scenario, config, changes)
     try:
         fleet, outcomes = run_workload(chosen.fleet, chosen.workload)
     except InvariantError as error:
-        print(f"simulation failed: {error}\n{replay_hint(chosen, scenario, changes)}", file=sys.stderr)
+        files = [str(scenario)] if scenario is not None else []
+        files += ["--config", str(config)] if config is not None else []
+        print(f"simulation failed: {error}\n{replay_hint(chosen, files, changes)}", file=sys.stderr)
         raise typer.Exit(1) from error
-    summary = summarise(outcomes, chosen.targets)
     if log is not None:
         with writing("--log", log):
             log.write_bytes(b"".join(line + b"\n" for line in fleet.sim.log.lines))
+    _report(chosen, fleet, summarise(outcomes, chosen.targets), as_json)
+    if log is not None and not as_json:
+        print(f"\n{len(fleet.sim.log.lines)} events in {log}, sha256 {fleet.sim.log.digest()}")
+
+
+def _report(scenario: Scenario, fleet: Fleet, summary: Summary, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(summary).decode())
         return
-    print(f"scenario   {config_hash(chosen)}, seed {chosen.workload.seed}, {s_from_ns(fleet.sim.now_ns):.2f} virtual s")
+    virtual_s = s_from_ns(fleet.sim.now_ns)
+    print(f"scenario   {config_hash(scenario)}, seed {scenario.workload.seed}, {virtual_s:.2f} virtual s")
     print(table(summary))
     print()
     print("\n".join(fleet_lines(fleet)))
-    if log is not None:
-        print(f"\n{len(fleet.sim.log.lines)} events in {log}, sha256 {fleet.sim.log.digest()}")

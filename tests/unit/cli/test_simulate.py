@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headway.cli.simulate import app, config_hash, parse_setting, read_scenario
+from headway.cli.scenario import keys_text, parse_setting, read_scenario
+from headway.cli.simulate import app, config_hash
 from headway.core.errors import ConfigError, InvariantError
 
 SMALL = ["--requests", "12", "--rate", "50", "--set", "workload.output.mean=8", "--set", "workload.prompt.mean=20"]
@@ -37,29 +38,9 @@ def test_json_is_the_summary() -> None:
     assert json.loads(run("--json", "--router", "round_robin"))["completed"] == 12
 
 
-def test_a_scenario_file_is_strict(tmp_path: Path) -> None:  # SPEC M1
-    path = tmp_path / "scenario.toml"
-    path.write_text("[fleet]\nreplicas = 3\n[workload]\ncount = 5\n[targets]\nttft_ms = 50\n")
-    scenario = read_scenario(path, {"fleet.llm.max_seqs": 4})
-    assert (scenario.fleet.replicas, scenario.fleet.llm.max_seqs, scenario.workload.count) == (3, 4, 5)
-    path.write_text("[fleet]\nreplica = 3\n")
-    with pytest.raises(ConfigError, match="replica"):
-        read_scenario(path, {})
-    path.write_text("[fleet\n")
-    with pytest.raises(ConfigError, match="scenario"):
-        read_scenario(path, {})
-
-
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:  # SPEC A1
     with pytest.raises(ConfigError, match="least_tokens"):
         CliRunner().invoke(app, [*SMALL, "--router", "best"], catch_exceptions=False)
-
-
-def test_settings_are_toml_values_or_bare_words() -> None:
-    assert parse_setting("a.b=3") == ("a.b", 3)
-    assert parse_setting("a=lpm") == ("a", "lpm")
-    with pytest.raises(ConfigError, match="name=value"):
-        parse_setting("a.b")
 
 
 def test_a_failed_simulation_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J6
@@ -75,3 +56,28 @@ def test_a_failed_simulation_says_how_to_run_it_again(monkeypatch: pytest.Monkey
     again = read_scenario(None, changes)
     assert (again.workload.seed, again.fleet.front.router.type) == (7, "round_robin")
     assert config_hash(again) in result.stderr
+
+
+def test_a_configuration_of_serve_is_simulated_and_says_what_it_ignores(tmp_path: Path) -> None:
+    path = tmp_path / "headway.toml"
+    path.write_text("[server]\nport = 1\n[model]\nreplicas = 3\n")
+    result = CliRunner().invoke(app, [*SMALL, "--config", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "rep-2" in result.stdout
+    assert "ignored here: [server]" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--replicas", "--requests"])
+def test_nothing_to_simulate_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="= 0 is below 1"):
+        CliRunner().invoke(app, [option, "0"], catch_exceptions=False)
+
+
+def test_help_shows_defaults_and_section_names() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    assert "[fleet], [workload], [targets]" in shown
+    assert "least_tokens, or what a file says" in shown
+
+
+def test_keys_are_printed_without_a_run() -> None:
+    assert CliRunner().invoke(app, ["--keys"], catch_exceptions=False).output == keys_text()
