@@ -113,7 +113,7 @@ def _block(m: MachineState, draft: Draft, seq: Seq) -> None:
     if first and m.params.decisions:
         need = blocks_for(seq.target, m.block_size)
         reason = f"needs up to {need} KV blocks, {m.pool.available} of {m.pool.size} are available"
-        record(m, "batch", "blocked", seq.request.id, reason, draft.at_ns, seq)
+        record(m, "cache", "blocked", seq.request.id, reason, draft.at_ns, seq)
 
 
 def _record_admission(m: MachineState, draft: Draft, seq: Seq, hits: int) -> None:

@@ -151,7 +151,7 @@ class LlmMachine(Reporting):
         if not m.done < step <= m.step:
             raise InvariantError(f"step {step} failed, open are {m.done + 1} to {m.step}")
         if m.params.decisions:
-            record(m, "batch", "preempt", "all", f"step {step} failed in the engine", at_ns)
+            record(m, "cache", "preempt", "all", f"step {step} failed in the engine", at_ns)
         return void_open_steps(m)
 
     # Plans

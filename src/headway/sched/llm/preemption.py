@@ -47,7 +47,7 @@ def preempt(m: MachineState, seq: Seq, at_ns: int, reason: str) -> None:
         scores = [(seq, cost), *((other, redo_cost(m, other)[0]) for other in others)]
         how = "swap" if by_swap else "recompute"
         alternatives = tuple(Alternative(other.request.id, float(value)) for other, value in scores)
-        record(m, "batch", "preempt", f"{seq.request.id}:{how}", reason, at_ns, seq, alternatives)
+        record(m, "cache", "preempt", f"{seq.request.id}:{how}", reason, at_ns, seq, alternatives)
     release_blocks(m, seq, by_swap)
     seq.preemptions += 1
     m.preemptions += 1
