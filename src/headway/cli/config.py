@@ -8,7 +8,8 @@ import typer
 
 from headway.core.errors import ConfigError
 from headway.live.config import ENV_FILE, SECRETS, Config, Host, Resolved, layers, resolve, set_layer
-from headway.live.config_reference import REFERENCE_HEAD, reference, toml_text
+from headway.live.config_reference import REFERENCE_HEAD, reference
+from headway.live.config_words import toml_text
 
 app = typer.Typer(
     help="Check a configuration, or show it with the origin of each value.",

@@ -18,8 +18,9 @@ from headway.adapters.gateway.settings import (
 )
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
-from headway.live.config_checks import check_front, check_gateway, check_replica, without_effect
+from headway.live.config_checks import check_front, check_gateway, check_model, check_replica, located, without_effect
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
+from headway.live.config_policies import check_policies
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
@@ -148,9 +149,25 @@ def _parsed(layer: Layer) -> Layer:
 def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
     raw, sources = build(Config, given)
-    check_gateway(gateway_settings(raw))
-    check_front(raw.front, raw.model.replicas)
-    check_replica(raw.scheduler, raw.engine, raw.executor, raw.cost)
+    with located(sources):
+        _check(raw)
+        config, adjustments = _complete(raw, sources, host)
+    return Resolved(config, tuple(sources), tuple(adjustments))
+
+
+def _check(config: Config) -> None:
+    """What needs no model and no machine: the same for `headway config validate` and `headway serve`."""
+    check_policies(config)
+    check_gateway(gateway_settings(config))
+    check_front(config.front, config.model.replicas)
+    check_replica(config.scheduler, config.engine, config.executor, config.cost)
+    if config.engine.kind == "torch":
+        check_model(config.model.name)
+    check_exports(config.telemetry)
+
+
+def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Config, list[Adjustment]]:
+    """Fill in what was left to Headway. Raises ConfigError for what cannot work on this machine."""
     engine = raw.engine
     adjustments = [Adjustment(s.key, s.value, reason) for s, reason in without_effect(sources, engine)]
     if engine.threads is None and engine.kind == "torch":
@@ -165,9 +182,12 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
         adjustments.append(Adjustment("engine.device", device, reason))
         engine = msgspec.structs.replace(engine, device=device)
     _refuse_unusable(engine, raw.executor.buckets)
-    config = msgspec.structs.replace(raw, engine=engine)
-    check_exports(config.telemetry)
-    return Resolved(config, tuple(sources), tuple(adjustments))
+    if engine.kind == "torch" and engine.device == "cpu" and (engine.threads or 0) > host.cores:
+        raise ConfigError(
+            f"engine.threads = {engine.threads} is above the {host.cores} core(s) of this machine; lower it, or leave "
+            "it out for cores / model.replicas"
+        )
+    return msgspec.structs.replace(raw, engine=engine), adjustments
 
 
 def _refuse_unusable(engine: EngineSettings, buckets: Buckets) -> None:

@@ -1,21 +1,29 @@
 """Refuses a configuration that cannot work, before a model is fetched; finds values that nobody would read."""
 
+import contextlib
+import difflib
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.settings import check_settings as check_gateway_settings
+from headway.adapters.models import DEFAULT_MODEL, ModelError, pull
+from headway.adapters.models.hub import is_hub_id
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.cost.llm import StepCost, StepCostParams
 from headway.live.config_layers import Sourced
+from headway.live.config_words import join
 from headway.live.spec import EngineSettings, ExecutorSettings
-from headway.sched.llm.params import LlmParams
+from headway.sched.llm.params import LlmParams, check_watermark
 from headway.sched.llm.params import check_settings as check_scheduler
-from headway.sched.nodes import FrontConfig, WorkerConfig
+from headway.sched.nodes import FrontConfig
 from headway.sched.policies import admission_policy, pace_policy, routing_policy
 
+_PATHS: Final = ("/", "./", "../", "~", ".\\")
 OF_TORCH: Final = ("model.name", "engine.threads", "engine.dtype", "engine.kernels", "engine.kv_memory_mb")
 OF_SYNTHETIC: Final = ("engine.synthetic.step_us", "engine.synthetic.token_us")
 
@@ -35,8 +43,44 @@ def replica_id(number: int) -> NodeId:
     return NodeId(f"rep-{number}")
 
 
+@contextlib.contextmanager
+def located(sources: Sequence[Sourced]) -> Iterator[None]:
+    """Name the file or flag behind the keys that a ConfigError names, whole or by their last word."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        given = [sourced for sourced in sources if sourced.origin != "default"]
+        whole = [sourced.origin for sourced in given if _names(text, sourced.key)]
+        found = whole or [sourced.origin for sourced in given if _names(text, sourced.key.rpartition(".")[2])]
+        raise ConfigError(f"{', '.join(dict.fromkeys(found))}: {text}" if found else text) from None
+
+
+def _names(text: str, key: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text) is not None
+
+
+def check_model(name: str) -> None:
+    """Raise ConfigError for a model that cannot be: no known name, no folder with a model in it, no hub id."""
+    is_folder = Path(name).expanduser().is_dir()
+    if name == DEFAULT_MODEL or (is_hub_id(name) and not is_folder and not name.startswith(_PATHS)):
+        return  # to fetch it is not for a check
+    if not is_folder and name.startswith(_PATHS):
+        raise ConfigError(f"model.name = {name!r}: there is no such folder")
+    try:
+        pull(name, lambda _line: None)
+    except ModelError as error:
+        raise ConfigError(f"model.name: {error}") from error
+
+
 def check_gateway(settings: GatewaySettings) -> None:
     """Raise ConfigError for tenants, keys and routes that do not fit."""
+    for route in settings.slo:
+        if route not in GENERATION_ROUTES:
+            near = difflib.get_close_matches(route, GENERATION_ROUTES, n=1, cutoff=0.5)
+            hint = f"; did you mean `[{join('slo', near[0])}]`?" if near else ";"
+            known = ", ".join(GENERATION_ROUTES)
+            raise ConfigError(f"key `{join('slo', route)}`: no route with an SLO{hint} known are {known}")
     check_gateway_settings(settings, GENERATION_ROUTES)
 
 
@@ -57,9 +101,18 @@ def check_replica(
     scheduler: LlmParams, engine: EngineSettings, executor: ExecutorSettings, cost: StepCostParams
 ) -> None:
     """Raise ConfigError for what no replica can run with."""
-    check_scheduler(scheduler, engine.host_slots, StepCost(cost))
+    try:
+        check_scheduler(scheduler, engine.host_slots, StepCost(cost))
+        if engine.kv_blocks is not None:
+            check_watermark(scheduler, engine.kv_blocks)
+    except ConfigError as error:
+        raise ConfigError(f"in [scheduler]: {error}") from None
+    if executor.pace.type == "just_in_time" and scheduler.async_depth == 1:
+        raise ConfigError(
+            "executor.pace.type = 'just_in_time' needs scheduler.async_depth >= 2: with one step in flight nothing "
+            "overlaps"
+        )
     pace_policy(executor.pace)
-    WorkerConfig(credits=scheduler.async_depth, pace=executor.pace)
     if engine.kind == "torch" and scheduler.pool == "counting":
         raise ConfigError(
             "scheduler.pool = 'counting' gives no block tables, engine.kind = 'torch' needs them; use pool = 'blocks'"

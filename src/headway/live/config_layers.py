@@ -1,15 +1,15 @@
 """Builds a strict struct tree out of layers (file, environment, flags) and knows where each value came from."""
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from headway.core.errors import ConfigError
+from headway.live.config_faults import section_type, unknown_key, wrong_value
+from headway.live.config_words import join
 
 Tree: TypeAlias = Mapping[str, object]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -70,13 +70,24 @@ def build(tree_type: type[S], layers: Sequence[Layer]) -> tuple[S, list[Sourced]
     merged: dict[str, object] = {}
     origins: dict[str, str] = {}
     for layer in layers:
-        _check_names(tree_type, layer.values, "", layer.origin)
-        _merge(tree_type, merged, layer, layer.values, "", origins)
-    try:
-        built = msgspec.convert(merged, tree_type)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), origins)) from error
-    return built, [Sourced(key, value, origins.get(key, "default")) for key, value in leaves(built)]
+        fault = unknown_key(tree_type, layer.values)
+        if fault is not None:
+            raise ConfigError(f"{layer.origin}: {fault.text}")
+        _merge(tree_type, merged, layer.values, "", layer.origin, origins)
+    fault = wrong_value(tree_type, merged)
+    if fault is not None:
+        origin = _origin(fault.key, origins)
+        raise ConfigError((f"{origin}: " if origin else "") + f"key `{fault.key}`: {fault.text}")
+    built = msgspec.convert(merged, tree_type)
+    return built, [Sourced(key, value, _origin(key, origins) or "default") for key, value in leaves(built)]
+
+
+def _origin(key: str, origins: Mapping[str, str]) -> str:
+    """Where the value came from; of a table or list: where its parts came from; of a part: where the whole did."""
+    found = [origin for name, origin in origins.items() if name == key or name.startswith((f"{key}.", f"{key}["))]
+    if not found:
+        found = [origin for name, origin in origins.items() if key.startswith((f"{name}.", f"{name}["))]
+    return ", ".join(dict.fromkeys(found))
 
 
 def leaves(tree: msgspec.Struct, path: str = "") -> Iterator[tuple[str, object]]:
@@ -90,55 +101,22 @@ def leaves(tree: msgspec.Struct, path: str = "") -> Iterator[tuple[str, object]]
             yield key, value
 
 
-def section_type(hint: object) -> type[msgspec.Struct] | None:
-    """The struct that a field holds (also an optional one), or None for a plain value or a tagged union."""
-    options = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]
-    structs = [option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)]
-    rest = [option for option in options if option not in structs and option is not type(None)]
-    return structs[0] if len(structs) == 1 and not rest else None
-
-
-def _check_names(tree_type: type[msgspec.Struct], values: Tree, path: str, origin: str) -> None:
-    hints = get_type_hints(tree_type)
-    for name, value in values.items():
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"; did you mean `{path}{near[0]}`?" if near else f"; known here: {', '.join(sorted(hints))}"
-            raise ConfigError(f"{origin}: unknown key `{path}{name}`{hint}")
-        section = section_type(hints[name])
-        if section is not None and isinstance(value, Mapping):
-            _check_names(section, value, f"{path}{name}.", origin)
-
-
 def _merge(
-    tree_type: type[msgspec.Struct],
-    into: dict[str, object],
-    layer: Layer,
-    values: Tree,
-    path: str,
-    origins: dict[str, str],
+    hint: object, into: dict[str, object], values: Tree, path: str, origin: str, origins: dict[str, str]
 ) -> None:
-    hints = get_type_hints(tree_type)
+    section = section_type(hint)
+    hints = get_type_hints(section) if section is not None else {}
     for name, value in values.items():
-        key = path + name
-        section = section_type(hints[name])
-        if section is not None and isinstance(value, Mapping):
+        key = join(path, name)
+        inner_hint = hints[name] if section is not None else get_args(hint)[1]
+        tables = section_type(inner_hint) is not None or (
+            get_origin(inner_hint) is dict and section_type(get_args(inner_hint)[1]) is not None
+        )
+        if tables and isinstance(value, Mapping):
             inner = into.get(name)
             inner = inner if isinstance(inner, dict) else {}
             into[name] = inner
-            _merge(section, inner, layer, value, key + ".", origins)
+            _merge(inner_hint, inner, value, key, origin, origins)
         else:
             into[name] = value
-            origins[key] = layer.origin
-
-
-def _explain(message: str, origins: Mapping[str, str]) -> str:
-    """`Expected int, got str - at $.server.port` -> names the key and where its value came from."""
-    what, _, where = message.partition(" - at `$")
-    key = where.rstrip("`").lstrip(".").replace("[...]", "")
-    origin = origins.get(key)
-    if origin is None:
-        origin = next((found for name, found in origins.items() if name.startswith(key + ".")), None)
-    place = f"{origin}: " if origin else ""
-    what = what[0].lower() + what[1:]
-    return f"{place}key `{key}`: {what}" if key else f"{place}{what}"
+            origins[key] = origin

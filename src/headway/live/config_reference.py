@@ -5,12 +5,12 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator
-from types import NoneType, UnionType
-from typing import Annotated, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Final, get_type_hints
 
 import msgspec
 
-from headway.live.config_layers import section_type
+from headway.live.config_faults import section_type
+from headway.live.config_words import toml_text, type_text
 
 REFERENCE_HEAD: Final = """# Configuration
 
@@ -77,63 +77,10 @@ def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
     return found
 
 
-def type_text(hint: object) -> str:
-    """A type as an operator reads it."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        limits = [text for meta in arguments[1:] if isinstance(meta, msgspec.Meta) for text in _limits(meta)]
-        return type_text(arguments[0]) + (f" ({', '.join(limits)})" if limits else "")
-    if origin in (Union, UnionType):
-        return " or ".join(type_text(argument) for argument in arguments)
-    if origin is Literal:
-        return " or ".join(f'`"{argument}"`' for argument in arguments)
-    if origin is dict:
-        return f"table of {type_text(arguments[1])}"
-    if origin in (tuple, list):
-        return f"list of {type_text(arguments[0])}"
-    if hint is NoneType:
-        return "unset"
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        fields = ", ".join(field.name for field in msgspec.structs.fields(hint))
-        return f"{{{fields}}}"
-    names = {"int": "integer", "str": "text", "bool": "true or false", "float": "number", "object": "value"}
-    shown = getattr(hint, "__name__", str(hint))
-    supertype = getattr(hint, "__supertype__", None)
-    return type_text(supertype) if supertype is not None else names.get(shown, shown)
-
-
-def _limits(meta: msgspec.Meta) -> Iterator[str]:
-    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-    for name, sign in signs:
-        value = getattr(meta, name)
-        if value is not None:
-            yield f"{sign} {value:g}"
-
-
 def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.default_factory is not msgspec.NODEFAULT:
         return toml_text(field.default_factory())
     return "required" if field.default is msgspec.NODEFAULT else toml_text(field.default)
-
-
-def toml_text(value: object) -> str:
-    """A value as the file would write it; unset values have no TOML form and are shown as a dash."""
-    match value:
-        case None:
-            return "–"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return msgspec.json.encode(value).decode()
-        case msgspec.Struct():
-            shown = {name: getattr(value, name) for name in value.__struct_fields__}
-            return toml_text({name: item for name, item in shown.items() if item is not None})
-        case dict():
-            return "{" + ", ".join(f"{name} = {toml_text(item)}" for name, item in value.items()) + "}"
-        case tuple() | list():
-            return "[" + ", ".join(toml_text(item) for item in value) + "]"
-        case _:
-            return str(value)
 
 
 def reference(tree_type: type[msgspec.Struct], head: str) -> str:

@@ -31,13 +31,13 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything an LLM WorkerNode can be told beside its machine's parameters."""
 
-    credits: int = 2  # steps in flight: 1 synchronous, 2 asynchronous
+    credits: Annotated[int, msgspec.Meta(ge=1)] = 2  # steps in flight: 1 synchronous, 2 asynchronous
     pace: PolicyChoice = PolicyChoice("on_launch")
     buckets: Buckets = Buckets()
-    report_interval_ms: float = 20.0
+    report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
     transfer: TransferParams = TransferParams()
-    orphan_grace_s: float = 10.0
-    failures_max: int = 3
+    orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    failures_max: Annotated[int, msgspec.Meta(ge=0)] = 3
 
     def __post_init__(self) -> None:
         if self.credits < 1:

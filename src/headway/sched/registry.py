@@ -4,10 +4,11 @@ A policy declares a strict `Params` struct (nested), the set `needs` that its ma
 reads in `headway policies`: `sees`, `good_at`, `blind_spot`.
 """
 
+import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
 import msgspec
@@ -64,6 +65,12 @@ def discover(package: str) -> dict[str, type[PolicyClass]]:
     return found
 
 
+def unknown_policy(name: str, known: Sequence[str]) -> str:
+    """Say that no policy is called `name`, which one may be meant, and which there are."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{name!r}; {f'did you mean {near[0]!r}? ' if near else ''}known are {', '.join(known)}"
+
+
 def select(
     package: str, key: str, choice: PolicyChoice, provides: Mapping[str, bool]
 ) -> tuple[Callable[..., Any], msgspec.Struct]:  # Any: what the slice's own protocol says
@@ -75,7 +82,7 @@ def select(
     found = discover(package)
     cls = found.get(choice.type)
     if cls is None:
-        raise ConfigError(f"{key}.type is {choice.type!r}; known are {', '.join(found)}")
+        raise ConfigError(f"{key}.type is {unknown_policy(choice.type, tuple(found))}")
     for need in sorted(cls.needs):
         if not provides.get(need, False):
             raise ConfigError(

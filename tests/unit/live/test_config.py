@@ -59,10 +59,14 @@ def test_threads_given_are_not_adjusted() -> None:
 
 @pytest.mark.parametrize(
     ("assignment", "value"),
-    [("model.name=dir", "dir"), ("model.name='a b'", "a b"), ("model.name=owner/name", "owner/name")],
+    [
+        ("model.served_name=dir", "dir"),
+        ("model.served_name='a b'", "a b"),
+        ("model.served_name=owner/name", "owner/name"),
+    ],
 )
 def test_set_takes_toml_values_and_bare_words(assignment: str, value: str) -> None:
-    assert resolve([set_layer(assignment)], HOST).config.model.name == value
+    assert resolve([set_layer(assignment)], HOST).config.model.served_name == value
 
 
 def test_set_without_a_value_is_refused() -> None:

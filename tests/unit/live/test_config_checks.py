@@ -1,9 +1,11 @@
 """What cannot work is refused before anything is loaded: `headway config validate` says it too."""
 
+from pathlib import Path
+
 import pytest
 
 from headway.core.errors import ConfigError
-from headway.live.config import Host, resolve, set_layer
+from headway.live.config import Host, layers, resolve, set_layer
 
 HOST = Host(cores=8)
 
@@ -20,7 +22,10 @@ HOST = Host(cores=8)
         (["front.router.type=nope"], ("router.type", "least_tokens")),
         (["front.admission.type=nope"], ("admission.type", "bounded")),
         (["executor.pace.type=nope"], ("pace.type", "on_launch")),
-        (["executor.pace.type=just_in_time", "scheduler.async_depth=1"], ("just_in_time", "credits >= 2")),
+        (
+            ["executor.pace.type=just_in_time", "scheduler.async_depth=1"],
+            ("executor.pace.type = 'just_in_time'", "scheduler.async_depth >= 2"),
+        ),
         (
             ["engine.kind=synthetic", "executor.buckets.rows=[8]", "executor.buckets.decode_graph=full"],
             ("executor.buckets.decode_graph = full", "engine.kind = synthetic"),
@@ -29,10 +34,17 @@ HOST = Host(cores=8)
             ["model.replicas=2", "front.pools.prefill=['rep-0']", "front.pools.decode=['rep-2']"],
             ("front.pools.decode names rep-2", "model.replicas = 2"),
         ),
-        (["slo./v1/foo.ttft_ms=3"], ("slo./v1/foo", "/v1/completions")),
+        (["slo./v1/foo.ttft_ms=3"], ('slo."/v1/foo"', "/v1/completions")),
         (["auth.anonymous=x"], ("auth.anonymous", "auth.keys")),
         (["cost.memory_steps=0"], ("cost.memory_steps",)),
         (["front.in_flight_max=-1"], ("front.in_flight_max",)),
+        (["model.name=/no/such"], ("model.name = '/no/such'", "no such folder")),
+        (["model.name=./owner"], ("model.name = './owner'", "no such folder")),
+        (["model.name=smollm2-135m"], ("model.name", "did you mean 'SmolLM2-135M-Instruct'?")),
+        (["engine.threads=9", "engine.device=cpu"], ("engine.threads = 9", "8 core(s)")),
+        (["scheduler.watermark=4", "engine.kv_blocks=4"], ("[scheduler]", "watermark = 4", "kv_blocks = 4")),
+        (["slo./v1/chat.ttft_ms=3"], ('did you mean `[slo."/v1/chat/completions"]`?',)),
+        (["auth.keys=[{hash = 'abc', tenant = 'a'}]"], ("auth.keys[0].hash", "sha256:<64 hex digits>")),
     ],
 )
 def test_what_cannot_work_is_refused_naming_its_keys(assignments: list[str], words: tuple[str, ...]) -> None:
@@ -67,3 +79,30 @@ def test_pools_of_replicas_that_are_there_are_taken() -> None:
 def test_a_value_that_the_engine_does_not_read_is_told(assignments: list[str], unread: list[str]) -> None:
     adjusted = resolve([set_layer(assignment) for assignment in assignments], HOST).adjustments
     assert [adjustment.key for adjustment in adjusted if "without effect" in adjustment.reason] == unread
+
+
+def test_a_model_of_the_hub_is_not_asked_for() -> None:
+    assert resolve([set_layer("model.name=no-such-owner/no-such-model")], HOST).adjustments
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.name: .*has no config\.json"):
+        resolve([set_layer(f"model.name={tmp_path}")], HOST)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[scheduler]\nstep_tokens = 2\n", "step_tokens"),
+        ("[front.pools]\nprefill = ['rep-1']\ndecode = ['rep-0']\n", "front.pools.prefill"),
+        ("[slo.'/v1/x']\nttft_ms = 3\n", "slo"),
+        ("[telemetry]\notlp_endpoint = 'x'\n", "telemetry.otlp_endpoint"),
+    ],
+)
+def test_a_combination_that_cannot_work_names_the_file(text: str, key: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        resolve(layers(file, {}, []), HOST)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert key in str(caught.value)

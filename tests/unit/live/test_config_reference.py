@@ -6,7 +6,8 @@ import pytest
 
 from headway.live.config import Config
 from headway.live.config_layers import leaves
-from headway.live.config_reference import REFERENCE_HEAD, reference, sections, toml_text
+from headway.live.config_reference import REFERENCE_HEAD, reference, sections
+from headway.live.config_words import toml_text
 
 PAGE = Path(__file__).parents[3] / "docs/configuration.md"
 

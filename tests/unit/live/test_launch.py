@@ -1,10 +1,11 @@
 import socket
 
+import msgspec
 import pytest
 
 from headway.core.errors import ConfigError, EngineError
 from headway.live.byte_tokens import VOCAB_SIZE
-from headway.live.config import Config, Host, resolve, set_layer
+from headway.live.config import Config, Host, ModelSettings, resolve, set_layer
 from headway.live.launch import bind, find_model, plan
 from headway.live.run import CONTROL, FRONT
 
@@ -31,7 +32,7 @@ def test_clients_may_know_the_model_by_another_name() -> None:
 
 
 def test_a_model_that_is_nowhere_names_the_key() -> None:
-    config = resolve([set_layer("model.name=no such folder")], Host(2)).config
+    config = msgspec.structs.replace(Config(), model=ModelSettings(name="no such folder"))
     with pytest.raises(ConfigError, match=r"model\.name: .*no such folder"):
         find_model(config, lambda line: None)
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ GraphMode = Literal["none", "piecewise", "full"]
 class Buckets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`rows`: sizes that the executor prepared, ascending; empty: no padding. Modes per kind of step."""
 
-    rows: tuple[int, ...] = ()
+    rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()
     decode_graph: GraphMode = "none"
     mixed_graph: GraphMode = "none"
 

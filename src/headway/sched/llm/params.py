@@ -77,10 +77,15 @@ def check_settings(params: LlmParams, host_slots: int, belief: StepCost | None) 
         )
 
 
+def check_watermark(params: LlmParams, kv_blocks: int) -> None:
+    """Raise ConfigError when nothing is left to admit with."""
+    if params.watermark >= kv_blocks:
+        raise ConfigError(f"watermark = {params.watermark} leaves nothing of kv_blocks = {kv_blocks}")
+
+
 def check(params: LlmParams, limits: ModelLimits, belief: StepCost | None) -> None:
     """Raise ConfigError for what cannot work with this model; every message names both keys."""
     check_settings(params, limits.host_slots, belief)
     if params.swap and belief is not None and not belief.params.kv_bytes_per_block:
         raise ConfigError("swap = true needs cost.kv_bytes_per_block > 0: with 0 every copy would look free")
-    if params.watermark >= limits.kv_blocks:
-        raise ConfigError(f"watermark = {params.watermark} leaves nothing of kv_blocks = {limits.kv_blocks}")
+    check_watermark(params, limits.kv_blocks)

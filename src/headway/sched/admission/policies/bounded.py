@@ -1,7 +1,7 @@
 """Bound the global queue, and refuse what the forecast says cannot meet its deadline."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -21,11 +21,14 @@ class Bounded:
     blind_spot: ClassVar[str] = "decode interference that starts after the forecast"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """`confidence_min`: a forecast below it never refuses. `retry_after_ms`: told when no forecast is known."""
+        """`queue_max`: requests that may wait. `confidence_min`: a forecast below it never refuses.
 
-        queue_max: int = 1024
-        confidence_min: float = 0.5
-        retry_after_ms: int = 1000
+        `retry_after_ms`: told when no forecast is known.
+        """
+
+        queue_max: Annotated[int, msgspec.Meta(ge=0)] = 1024
+        confidence_min: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+        retry_after_ms: Annotated[int, msgspec.Meta(ge=1)] = 1000
 
     def __init__(self, params: Params) -> None:
         self._params = params

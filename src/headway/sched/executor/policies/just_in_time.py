@@ -1,6 +1,6 @@
 """Plan so late that the plan is ready just before the device needs it."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ class JustInTime:
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """`margin_ms` is added to the expected planning time."""
 
-        margin_ms: float = 0.5
+        margin_ms: Annotated[float, msgspec.Meta(ge=0)] = 0.5
 
     def __init__(self, params: Params) -> None:
         self._margin_ns = ns_from_ms(params.margin_ms)

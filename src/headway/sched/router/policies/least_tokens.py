@@ -1,7 +1,7 @@
 """Send each request to the replica with the least work in tokens."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -21,9 +21,9 @@ class LeastTokens:
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Weights of the three sums, in prefill tokens per token."""
 
-        queued: float = 1.0
-        kv: float = 0.1
-        output: float = 1.0
+        queued: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+        kv: Annotated[float, msgspec.Meta(ge=0)] = 0.1
+        output: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
     def __init__(self, params: Params) -> None:
         self._params = params

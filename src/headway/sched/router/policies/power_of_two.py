@@ -1,7 +1,7 @@
 """Draw two replicas, take the one with fewer requests."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ class PowerOfTwo:
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """`seed` is part of every keyed draw."""
 
-        seed: int = 0
+        seed: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __init__(self, params: Params) -> None:
         self._params = params

@@ -1,0 +1,45 @@
+"""Where the configuration names policies, and whether what it says of them is true."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headway.core.errors import ConfigError
+from headway.live.config_faults import unknown_key, wrong_value
+from headway.sched.llm.params import CHUNKS, ORDERS
+from headway.sched.policies import ADMISSIONS, PACES, ROUTERS
+from headway.sched.registry import PolicyChoice, discover, unknown_policy
+
+POLICIES: Final[Mapping[str, str]] = {
+    "scheduler.order": ORDERS,
+    "scheduler.chunk": CHUNKS,
+    "executor.pace": PACES,
+    "front.router": ROUTERS,
+    "front.admission": ADMISSIONS,
+}
+
+
+def choice_at(tree: msgspec.Struct, key: str) -> PolicyChoice:
+    """The policy that is chosen at `key`."""
+    found: object = tree
+    for part in key.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, PolicyChoice):
+        raise TypeError(f"{key} names no policy")
+    return found
+
+
+def check_policies(tree: msgspec.Struct) -> None:
+    """Raise ConfigError for a policy that is not there, or for parameters that it does not take."""
+    for key, package in POLICIES.items():
+        choice, found = choice_at(tree, key), discover(package)
+        if choice.type not in found:
+            raise ConfigError(f"{key}.type is {unknown_policy(choice.type, tuple(found))}")
+        params, inside = found[choice.type].Params, f"{key}.params"
+        fault = unknown_key(params, choice.params, inside)
+        if fault is not None:
+            raise ConfigError(f"{fault.text} (of {choice.type!r})")
+        fault = wrong_value(params, choice.params, inside)
+        if fault is not None:
+            raise ConfigError(f"key `{fault.key}` of {choice.type!r}: {fault.text}")
