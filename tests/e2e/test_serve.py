@@ -136,7 +136,7 @@ def test_a_trace_of_the_last_seconds_is_exported(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         events = json.loads(output.read_text())["traceEvents"]
         named = {(e["pid"], e.get("tid", 0)): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        lanes = {named[e["pid"], e["tid"]] for e in events if e["ph"] == "X"}
+        lanes = {named[e["pid"], e["tid"]] for e in events if e["ph"] in ("X", "i")}
         assert {"device", "host: schedule", "decisions", "load"} <= lanes
         segments = {e["name"] for e in events if e["ph"] == "b"}
         assert {"prefill", "decode", "stream_output"} <= segments

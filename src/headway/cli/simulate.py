@@ -113,12 +113,12 @@ def simulate(
         files += ["--config", str(config)] if config is not None else []
         print(f"simulation failed: {error}\n{replay_hint(chosen, files, changes)}", file=sys.stderr)
         raise typer.Exit(1) from error
+    _report(chosen, fleet, summarise(outcomes, chosen.targets), as_json)
     if log is not None:
         with writing("--log", log):
             log.write_bytes(b"".join(line + b"\n" for line in fleet.sim.log.lines))
-    _report(chosen, fleet, summarise(outcomes, chosen.targets), as_json)
-    if log is not None and not as_json:
-        print(f"\n{len(fleet.sim.log.lines)} events in {log}, sha256 {fleet.sim.log.digest()}")
+        if not as_json:
+            print(f"\n{len(fleet.sim.log.lines)} events in {log}, sha256 {fleet.sim.log.digest()}")
 
 
 def _report(scenario: Scenario, fleet: Fleet, summary: Summary, as_json: bool) -> None:

@@ -151,9 +151,7 @@ class What(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
 
 
-def spans_of(
-    one: Ended, make: "Callable[[str, Ids, tuple[Ns, Ns], What], ReadableSpan]"
-) -> "list[ReadableSpan]":
+def spans_of(one: Ended, make: "Callable[[str, Ids, tuple[Ns, Ns], What], ReadableSpan]") -> "list[ReadableSpan]":
     """Return the request's span, then one per segment; the segments fill the request's span."""
     from opentelemetry.trace import SpanKind
 

@@ -1,9 +1,12 @@
 """Writes the Chrome/Perfetto trace format: one process per node, one lane per stream, one track per request.
 
-Format: "Trace Event Format" (Google, 2016): `X` complete events, `b`/`e` nestable asynchronous ones, `M` names.
+Format: "Trace Event Format" (Google, 2016): `X` complete events, `i` instants, `b`/`e` nestable asynchronous ones, `M`
+names. Times count from the first event; `otherData.origin_ns` is that event on the clock of evidence.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -18,6 +21,8 @@ _ORDER = (
     "other",
 )  # fmt: skip
 
+_MINTED = re.compile(r"req-(.+)-[0-9a-f]{16}-\d+")  # by the gateway: the client's id, a span id, a number
+
 
 class Lane(msgspec.Struct, frozen=True):
     """Where a span is drawn."""
@@ -27,7 +32,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Something that took time."""
+    """Something that took time; of no length, it is an instant."""
 
     lane: Lane
     name: str
@@ -45,11 +50,13 @@ class _Event(msgspec.Struct, frozen=True, omit_defaults=True):
     dur: float | None = None
     cat: str = ""
     id: str = ""
+    s: str = ""  # scope of an instant; `t`: its lane
     args: dict[str, int | float | str] = {}  # msgspec copies the default
 
 
 class _File(msgspec.Struct, frozen=True):
     trace_events: list[_Event] = msgspec.field(name="traceEvents")
+    other: dict[str, int] = msgspec.field(name="otherData")
     display_time_unit: str = msgspec.field(default="ms", name="displayTimeUnit")
 
 
@@ -59,17 +66,18 @@ class _Lanes:
     def __init__(self) -> None:
         self.names: list[_Event] = []
         self._pids: dict[str, int] = {}
-        self._tids: dict[Lane, int] = {}
+        self._tids: dict[tuple[Lane, int], int] = {}
 
-    def place(self, lane: Lane) -> tuple[int, int]:
+    def place(self, lane: Lane, row: int = 0) -> tuple[int, int]:
         pid = self._pids.get(lane.process)
         if pid is None:
             pid = self._pids[lane.process] = len(self._pids) + 1
             self.names.append(_Event("process_name", "M", pid, 0, 0.0, args={"name": lane.process}))
-        tid = self._tids.get(lane)
+        tid = self._tids.get((lane, row))
         if tid is None:
-            tid = self._tids[lane] = sum(known.process == lane.process for known in self._tids) + 1
-            self.names.append(_Event("thread_name", "M", pid, tid, 0.0, args={"name": lane.name}))
+            tid = self._tids[lane, row] = sum(known.process == lane.process for known, _ in self._tids) + 1
+            name = lane.name if row == 0 else f"{lane.name} ({row + 1})"
+            self.names.append(_Event("thread_name", "M", pid, tid, 0.0, args={"name": name}))
         return pid, tid
 
 
@@ -83,20 +91,27 @@ def segment_times(record: EvidenceRecord) -> Iterator[tuple[str, Ns, Ns]]:
             at_ns += length_ns
 
 
+def client_id(request: str) -> str:
+    """The id by which a client knows a request: its `x-request-id`; the request's own id when nothing was minted."""
+    minted = _MINTED.fullmatch(request)
+    return request if minted is None else minted[1]
+
+
 def _us(ns: Ns) -> float:
     return ns / NS_PER_US
 
 
-def _request_events(record: EvidenceRecord, pid: int, tid: int) -> Iterable[_Event]:
-    request = str(record.request)
+def _request_events(record: EvidenceRecord, place: tuple[int, int], origin_ns: Ns) -> Iterable[_Event]:
+    request, (pid, tid) = str(record.request), place
 
     def edge(kind: str, name: str, at_ns: Ns, **arguments: int | float | str) -> _Event:
-        return _Event(name, kind, pid, tid, _us(at_ns), cat="request", id=request, args=arguments)
+        return _Event(name, kind, pid, tid, _us(at_ns - origin_ns), cat="request", id=request, args=arguments)
 
     yield edge(
         "b",
         request,
         record.started_ns,
+        request_id=client_id(request),
         outcome=record.outcome,
         tenant=record.tenant,
         replica=record.replica or "none",
@@ -110,16 +125,41 @@ def _request_events(record: EvidenceRecord, pid: int, tid: int) -> Iterable[_Eve
     yield edge("e", request, record.ended_ns)
 
 
+def _rows(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+    """Spans of one lane with the row each is drawn in: a viewer hides or drops what overlaps in a row."""
+    free_ns: list[Ns] = []
+    for span in sorted(spans, key=lambda span: (span.start_ns, span.end_ns)):
+        if span.end_ns == span.start_ns:  # an instant hides nothing
+            yield span, 0
+            continue
+        row = next((row for row, free in enumerate(free_ns) if free <= span.start_ns), len(free_ns))
+        free_ns[row : row + 1] = [span.end_ns]
+        yield span, row
+
+
+def _span_event(span: Span, place: tuple[int, int], origin_ns: Ns) -> _Event:
+    arguments = span.arguments
+    if request := arguments.get("request"):
+        arguments = arguments | {"request_id": client_id(str(request))}
+    at_us = _us(span.start_ns - origin_ns)
+    if span.end_ns == span.start_ns:
+        return _Event(span.name, "i", *place, at_us, s="t", args=arguments)
+    return _Event(span.name, "X", *place, at_us, _us(span.end_ns - span.start_ns), args=arguments)
+
+
 def chrome_trace(spans: Iterable[Span], requests: Sequence[EvidenceRecord] = ()) -> bytes:
     """Return the JSON file: spans on their lanes, then every request with its segments."""
+    by_lane: dict[Lane, list[Span]] = {}
+    for span in spans:
+        by_lane.setdefault(span.lane, []).append(span)
+    starts = chain((span.start_ns for lane in by_lane.values() for span in lane), (r.started_ns for r in requests))
+    origin_ns = min(starts, default=0)
     lanes = _Lanes()
     events: list[_Event] = []
-    for span in spans:
-        pid, tid = lanes.place(span.lane)
-        length_us = _us(span.end_ns - span.start_ns)
-        events.append(_Event(span.name, "X", pid, tid, _us(span.start_ns), length_us, args=span.arguments))
+    for lane, inside in by_lane.items():
+        events.extend(_span_event(span, lanes.place(lane, row), origin_ns) for span, row in _rows(inside))
     if requests:
-        pid, tid = lanes.place(Lane("requests", "requests"))
+        place = lanes.place(Lane("requests", "requests"))
         for record in requests:
-            events.extend(_request_events(record, pid, tid))
-    return msgspec.json.encode(_File(lanes.names + events))
+            events.extend(_request_events(record, place, origin_ns))
+    return msgspec.json.encode(_File(lanes.names + events, {"origin_ns": origin_ns}))

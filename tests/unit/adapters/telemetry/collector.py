@@ -31,9 +31,7 @@ def collector() -> Iterator[Collector]:
                 body = gzip.decompress(body)
             request = ExportTraceServiceRequest.FromString(body)
             kept.paths.append(self.path)
-            kept.spans += [
-                span for of in request.resource_spans for scope in of.scope_spans for span in scope.spans
-            ]
+            kept.spans += [span for of in request.resource_spans for scope in of.scope_spans for span in scope.spans]
             self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
