@@ -3,8 +3,8 @@
 usage: python benchmarks/engine.py [--threads N ...] [--device cuda [--graphs]] [--rounds N]
            [--transformers] [--llama-cpp BIN_FOLDER --gguf FILE ...]
 
-Tokens per second of wall time and per second of process CPU time, medians over interleaved rounds, as a markdown
-table. On a busy host only CPU time at one thread can be compared. A peer's CPU time is the difference between a long
+Tokens per second, medians over interleaved rounds, as a markdown table: per second of CPU time with one thread on a
+CPU (on a busy host nothing else can be compared), else of wall time. A peer's time is the difference between a long
 and a short run, so that its start is not counted; ours contains sampling and plan handling, llama.cpp's no sampling.
 """
 
@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from headway.adapters.models import cache_folder, resolve
 from headway.core.ids import RequestId
@@ -189,10 +189,11 @@ def cpu_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+Clock = Literal["cpu", "wall"]
 Costs = dict[tuple[str, int], list[Cost]]
 
 
-def compare(systems: list[System], rounds: int) -> None:
+def compare(systems: list[System], rounds: int, clock: Clock) -> None:
     """Prints the table after every round: the last one counts, and a run that is cut off has one too."""
     costs: Costs = {}
     for done in range(1, rounds + 1):
@@ -200,20 +201,19 @@ def compare(systems: list[System], rounds: int) -> None:
             for batch in BATCHES:
                 costs.setdefault((system.name, batch), []).append(system.decode(batch))
             costs.setdefault((system.name, 0), []).append(system.prefill())
-        show(systems, costs, done)
+        show(systems, costs, done, clock)
 
 
-def show(systems: list[System], costs: Costs, rounds: int) -> None:
+def show(systems: list[System], costs: Costs, rounds: int, clock: Clock) -> None:
     heads = [f"decode x{batch}" for batch in BATCHES] + [f"prefill {CHUNK}"]
     print(f"\nafter {rounds} round(s), load {os.getloadavg()[0]:.1f}\n")
-    print("| tokens/s (per CPU second; wall) | " + " | ".join(heads) + " |")
+    print(f"| tokens per second ({clock}) | " + " | ".join(heads) + " |")
     print("|---" * (len(heads) + 1) + "|")
     for system in systems:
         cells = []
         for batch in (*BATCHES, 0):
-            wall, cpu = (statistics.median(part) for part in zip(*costs[system.name, batch], strict=True))
-            tokens = (batch or CHUNK) * 1e3
-            cells.append(f"{tokens / cpu:.0f}; {tokens / wall:.0f}")
+            milliseconds = statistics.median(getattr(cost, clock) for cost in costs[system.name, batch])
+            cells.append(f"{(batch or CHUNK) * 1e3 / milliseconds:.0f}")
         print(f"| {system.name} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -239,7 +239,7 @@ def main() -> None:
         if options.transformers:
             systems.append(Transformers(threads))
         systems += [LlamaCpp(options.llama_cpp, gguf, threads) for gguf in options.gguf]
-        compare(systems, options.rounds)
+        compare(systems, options.rounds, "cpu" if threads == 1 and options.device == "cpu" else "wall")
 
 
 if __name__ == "__main__":
