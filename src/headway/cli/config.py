@@ -1,6 +1,8 @@
 """`headway config`: check a configuration file, show what would run, print the reference."""
 
+import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from headway.live.config_reference import REFERENCE_HEAD, reference
 from headway.live.config_words import toml_text
 
 app = typer.Typer(
-    help="Check a configuration, or show it with the origin of each value.",
+    help="Check a configuration, show it with the origin of each value, or hash an API key for it.",
     add_completion=False,
     no_args_is_help=True,
 )
@@ -52,6 +54,19 @@ def show(file: File = None, assignments: Set = []) -> None:  # noqa: B006  typer
     typer.echo("\nadjustments:" if resolved.adjustments else "\nno adjustments")
     for adjustment in resolved.adjustments:
         typer.echo(f"  {adjustment.key} = {toml_text(adjustment.value)}  ({adjustment.reason})")
+
+
+@app.command("hash-key")
+def hash_key() -> None:
+    """Read an API key from a prompt or a pipe, never from the command line; print the digest for `auth.keys`."""
+    if sys.stdin.isatty():
+        key = typer.prompt("API key", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        key = sys.stdin.read()
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("an API key is one or more printable ASCII characters without spaces: it travels in a header")
+    typer.echo(f'hash = "sha256:{hashlib.sha256(key.encode()).hexdigest()}"')
 
 
 @app.command("reference")

@@ -33,17 +33,17 @@ def pairs(start: int, count: int) -> int:
 
 
 class StepCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the belief starts, and how fast it learns."""
+    """What an engine step is believed to take, to begin with, and how fast that is learned."""
 
-    base_ns: NotNegative = 5_000_000.0
-    row_ns: NotNegative = 50_000.0
-    kv_ns: NotNegative = 30.0
-    token_ns: NotNegative = 100_000.0
-    pair_ns: NotNegative = 10.0
-    mode: Literal["linear", "roofline"] = "linear"
-    learn: bool = True
+    base_ns: NotNegative = 5_000_000.0  # of every step
+    row_ns: NotNegative = 50_000.0  # per decode
+    kv_ns: NotNegative = 30.0  # per token of context of the decodes
+    token_ns: NotNegative = 100_000.0  # per prompt token
+    pair_ns: NotNegative = 10.0  # per query-key pair of prompts
+    mode: Literal["linear", "roofline"] = "linear"  # roofline: the larger of base + kv and row + token + pair counts
+    learn: bool = True  # fit these to the measured steps
     memory_steps: Annotated[int, msgspec.Meta(ge=2)] = 200  # after so many an observation weighs a third
-    swap_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] = 4e9
+    swap_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] = 4e9  # between device and host memory
     kv_bytes_per_block: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: as many as the model needs
 
 

@@ -38,11 +38,11 @@ SECRETS: Final = ("auth.keys",)
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the HTTP API listens, and what it tells."""
 
-    host: str = "127.0.0.1"
+    host: str = "127.0.0.1"  # address to listen on; 0.0.0.0: every one of this machine
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000  # 0: any free port, named in the ready line
     shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
-    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5
+    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for `price_usd` of /v1/estimates
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str = "SmolLM2-135M-Instruct"  # a name of `headway models`, a Hugging Face folder, or a hub id
     served_name: str | None = None  # what clients call it; unset: its own name
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
 
 
 class FleetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
-    slo: dict[str, SloDefaults] = {}  # by route, e.g. [slo."/v1/chat/completions"]
+    slo: dict[str, SloDefaults] = {}  # by route
     scheduler: LlmParams = LlmParams()
     executor: ExecutorSettings = ExecutorSettings()
     cost: StepCostParams = StepCostParams()

@@ -5,20 +5,46 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator
-from typing import Final, get_type_hints
+from typing import Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from headway.live.config_faults import section_type
+from headway.live.config_policies import POLICIES
+from headway.live.config_texts import TEXTS
 from headway.live.config_words import toml_text, type_text
+from headway.sched.registry import discover
 
+PARTS: Final = {"slo": "ROUTE"}  # how the reference calls the open key of a table of tables
 REFERENCE_HEAD: Final = """# Configuration
 
 One TOML file configures everything, and every key has a default that works: Headway starts without any file.
 Pass it with `--config FILE` or `HEADWAY_CONFIG=FILE`. A later origin wins: file, secrets from the environment
 (`HEADWAY__AUTH__KEYS`, nothing else), flags (`--set key=value` reaches every key). Unknown keys and combinations that
-cannot work are refused. `headway config validate FILE` checks, `headway config show FILE` tells where each value
-came from and what was adjusted. This page is generated: `headway config reference > docs/configuration.md`.
+cannot work are refused. `headway config validate FILE` checks all that `headway serve` checks before it loads a model,
+`headway config show FILE` tells where each value came from and what was adjusted. This page is generated:
+`headway config reference > docs/configuration.md`.
+
+## API keys
+
+Without `auth.keys` everybody may ask. `headway config hash-key` reads a key (from a prompt, or from a pipe) and prints
+the line to paste; nobody can read the key in the file:
+
+```toml
+[[auth.keys]]
+hash = "sha256:..."  # what `headway config hash-key` prints
+tenant = "team-a"
+```
+
+The same list may come from the environment, as one TOML array, and then replaces that of the file:
+
+```sh
+export HEADWAY__AUTH__KEYS='[{ hash = "sha256:...", tenant = "team-a" }, { hash = "sha256:...", tenant = "ops" }]'
+```
+
+Clients send `Authorization: Bearer KEY`. Some routes answer without a key, whatever is configured, for probes and
+scrapers: `/health`, `/ready`, `/ping`, `/version`, `/load`, `/metrics`, `/openapi.json`. Where that tells too much,
+keep the port from strangers.
 """
 
 
@@ -31,6 +57,17 @@ class Row(msgspec.Struct, frozen=True):
     comment: str
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where a table stands: its key, the comment beside its field, and the values it has without any file."""
+
+    path: str = ""
+    note: str = ""
+    default: msgspec.Struct | None = None
+
+
+ROOT: Final = Place()
+
+
 class Section(msgspec.Struct, frozen=True):
     """One table of the file."""
 
@@ -39,23 +76,36 @@ class Section(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
 
 
-def sections(tree_type: type[msgspec.Struct], path: str = "", note: str = "") -> Iterator[Section]:
-    """Every table of the file, in the order of the struct; `note` is the comment beside the table's field."""
+def sections(tree_type: type[msgspec.Struct], at: Place = ROOT) -> Iterator[Section]:
+    """Every table of the file, in the order of the struct."""
     hints = get_type_hints(tree_type, include_extras=True)
     comments = field_comments(tree_type)
     rows: list[Row] = []
-    inner: list[tuple[str, type[msgspec.Struct], str]] = []
+    inner: list[Section] = []
     for field in msgspec.structs.fields(tree_type):
-        section = section_type(hints[field.name])
+        key, hint = f"{at.path}.{field.name}".lstrip("."), hints[field.name]
+        text = TEXTS.get(key, comments.get(field.name, ""))
+        default = _default(field) if at.default is None else getattr(at.default, field.name)
+        section, part = section_type(hint), _part(key, hint)
         if section is not None:
-            inner.append((path + field.name, section, comments.get(field.name, "")))
-        else:
-            rows.append(Row(field.name, type_text(hints[field.name]), _default(field), comments.get(field.name, "")))
+            inner += sections(section, Place(key, text, default if isinstance(default, msgspec.Struct) else None))
+            continue
+        rows.append(Row(field.name, type_text(hint), _shown(default), text))
+        if part is not None:
+            inner += sections(part[1], Place(part[0]))
     if rows:
         text = inspect.cleandoc(tree_type.__doc__ or "")
-        yield Section(path.rstrip("."), f"{text} ({note})" if note else text, tuple(rows))
-    for name, section, comment in inner:
-        yield from sections(section, name + ".", comment)
+        yield Section(at.path, f"{text} ({at.note})" if at.note else text, tuple(rows))
+    yield from inner
+
+
+def _part(key: str, hint: object) -> tuple[str, type[msgspec.Struct]] | None:
+    """The table that stands inside a table of tables or a list of tables."""
+    arguments = get_args(hint)
+    inner = section_type(arguments[-1 if get_origin(hint) is dict else 0]) if arguments else None
+    if inner is None:
+        return None
+    return (f"{key}.{PARTS.get(key, 'NAME')}" if get_origin(hint) is dict else f"{key}[]"), inner
 
 
 def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
@@ -77,18 +127,42 @@ def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
     return found
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return toml_text(field.default_factory())
-    return "required" if field.default is msgspec.NODEFAULT else toml_text(field.default)
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+
+
+def _shown(default: object) -> str:
+    return "required" if default is msgspec.NODEFAULT else toml_text(default)
+
+
+def policies_text(package: str, key: str) -> str:
+    """The policies that may be named at `key`, with what they take."""
+    table = ["| `type` | `params` | good at |", "|---|---|---|"]
+    for name, policy in discover(package).items():
+        hints = get_type_hints(policy.Params, include_extras=True)
+        params = [
+            f"`{field.name}` {type_text(hints[field.name])}, default `{_shown(_default(field))}`"
+            for field in msgspec.structs.fields(policy.Params)
+        ]
+        text = " ".join(inspect.cleandoc(policy.Params.__doc__ or "").split())
+        taken = f"{'; '.join(params)}. {text}" if params else "none"
+        table.append(f"| `{name}` | {taken} | {policy.good_at} |")
+    example = f"{key.rpartition('.')[2]} = {{ type = ..., params = {{ ... }} }}"
+    return f"Written `{example}`. `headway policies {key}` tells more of these:\n\n" + "\n".join(table)
+
+
+def _title(name: str) -> str:
+    return f"## [[{name[:-2]}]]" if name.endswith("[]") else f"## [{name}]"
 
 
 def reference(tree_type: type[msgspec.Struct], head: str) -> str:
     """The whole page."""
     parts = [head.rstrip()]
     for section in sections(tree_type):
-        title = f"## [{section.name}]" if section.name else "## Top level"
+        title = _title(section.name) if section.name else "## Top level"
         table = ["| key | type | default | meaning |", "|---|---|---|---|"]
         table += [f"| `{row.key}` | {row.type} | `{row.default}` | {row.comment} |" for row in section.rows]
-        parts.append("\n\n".join([title, section.text, "\n".join(table)]))
+        package = POLICIES.get(section.name)
+        more = [] if package is None else [policies_text(package, section.name)]
+        parts.append("\n\n".join([title, section.text, "\n".join(table), *more]))
     return "\n\n".join(parts) + "\n"

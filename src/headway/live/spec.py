@@ -21,7 +21,7 @@ EngineKind = Literal["torch", "synthetic"]
 class SyntheticSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The virtual device of `engine.kind = "synthetic"`: tokens are a hash, a step takes a fixed time."""
 
-    step_us: Annotated[float, msgspec.Meta(ge=0)] = 2000.0
+    step_us: Annotated[float, msgspec.Meta(ge=0)] = 2000.0  # of every step
     token_us: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # added per token of the step
 
 
@@ -47,9 +47,9 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     heartbeat_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a silent replica is killed and started again
     start_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 180.0  # the same while it starts: imports hold it up
     restarts_max: Annotated[int, msgspec.Meta(ge=0)] = 5  # within the window; more, and the replica stays down
-    restart_window_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    restart_window_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0  # over which restarts are counted
     restart_backoff_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5  # before the first restart; doubles with each
-    restart_backoff_s_max: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    restart_backoff_s_max: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # doubling ends here
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # how long running requests may go on after SIGTERM
 
 
@@ -58,7 +58,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
     buckets: Buckets = Buckets()
-    report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0
+    report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0  # a front hears of a replica at most so often
     transfer: TransferParams = TransferParams()
     orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long
     failures_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # failed steps in a row before requests are given up

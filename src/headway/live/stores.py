@@ -26,8 +26,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """What is remembered for operators, and for how long."""
 
     evidence_records_max: Count = 20_000  # the oldest are forgotten first
-    evidence_bytes_max: Count = 64 << 20
-    decisions_max: Count = 20_000
+    evidence_bytes_max: Count = 64 << 20  # of these records, packed
+    decisions_max: Count = 20_000  # the oldest are forgotten first
     trace_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0  # how far back `headway trace export` can see
     trace_steps_max: Count = 100_000  # per replica
     event_logs: str | None = None  # folder for one event log per node, for replay; null: none are written

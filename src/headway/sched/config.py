@@ -16,13 +16,13 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything a FrontNode can be told."""
+    """Admission, routing and the global queue of the gateway."""
 
     router: PolicyChoice = PolicyChoice("least_tokens")
     admission: PolicyChoice = PolicyChoice("bounded")
     in_flight_max: Positive = 2048  # requests, waiting ones included
     stream_bytes_max: Positive = 1 << 30  # reserved at arrival for whole answers
-    stream_bytes_per_token: Positive = 64
+    stream_bytes_per_token: Positive = 64  # that a token is taken to need of stream_bytes_max
     room: Room = Room()
     patience: Patience = Patience()
     pools: PdPools = PdPools()

@@ -19,8 +19,8 @@ from headway.core.errors import ConfigError
 class PolicyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A policy as the configuration names it."""
 
-    type: str
-    params: dict[str, object] = {}
+    type: str  # name of the policy
+    params: dict[str, object] = {}  # what it takes, see below; what is left out has the policy's default
 
 
 class PolicyClass(Protocol):

@@ -1,9 +1,12 @@
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from headway.adapters.gateway.tenants import KeyTable
 from headway.cli.config import app
-from headway.live.config import Config
+from headway.core.errors import ConfigError
+from headway.live.config import Config, Host, gateway_settings, layers, resolve
 from headway.live.config_reference import REFERENCE_HEAD, reference
 
 RUN = CliRunner()
@@ -42,6 +45,26 @@ def test_show_keeps_keys_to_itself() -> None:
     output = RUN.invoke(app, ["show"], env={"HEADWAY__AUTH__KEYS": keys}).output
     assert "abcdef" not in output
     assert "environment HEADWAY__AUTH__KEYS" in output
+
+
+def test_a_hashed_key_opens_what_its_plain_form_asks_for(tmp_path: Path) -> None:
+    # SPEC M5
+    file = tmp_path / "a.toml"
+    line = RUN.invoke(app, ["hash-key"], input="sk-abc\n").output
+    file.write_text(f"[[auth.keys]]\n{line}tenant = 'team'\n")
+    keys = KeyTable(gateway_settings(resolve(layers(file, {}, []), Host(1)).config).auth)
+    assert keys.tenant("Bearer sk-abc").id == "team"
+
+
+@pytest.mark.parametrize("key", ["", "\n", "a b", "schlüssel"])
+def test_what_cannot_travel_in_a_header_is_no_key(key: str) -> None:
+    result = RUN.invoke(app, ["hash-key"], input=key)
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_a_key_is_never_taken_from_the_command_line() -> None:
+    # SPEC M5
+    assert RUN.invoke(app, ["hash-key", "sk-abc"]).exit_code == 2
 
 
 def test_reference_prints_the_page() -> None:

@@ -13,11 +13,11 @@ GraphMode = Literal["none", "piecewise", "full"]
 
 
 class Buckets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`rows`: sizes that the executor prepared, ascending; empty: no padding. Modes per kind of step."""
+    """Sizes that the executor prepares, and how it launches each kind of step."""
 
-    rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()
-    decode_graph: GraphMode = "none"
-    mixed_graph: GraphMode = "none"
+    rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()  # steps are padded to these; empty: they are not
+    decode_graph: GraphMode = "none"  # how a step of decodes is launched; full: as one captured graph
+    mixed_graph: GraphMode = "none"  # the same for a step with prefill
 
     def __post_init__(self) -> None:
         if list(self.rows) != sorted(set(self.rows)) or any(size < 1 for size in self.rows):

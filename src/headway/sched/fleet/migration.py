@@ -11,11 +11,11 @@ from headway.core.units import NS_PER_S, Ns
 
 
 class MigrationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`gain_tokens_min`, `gain_ratio_min`: how much heavier the source must be; `cooldown_s`: between two moves."""
+    """When a request moves from a loaded replica to a lighter one."""
 
-    gain_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 512
-    gain_ratio_min: Annotated[float, msgspec.Meta(ge=0)] = 0.3
-    cooldown_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+    gain_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 512  # the source must hold so many tokens more
+    gain_ratio_min: Annotated[float, msgspec.Meta(ge=0)] = 0.3  # and so much of its own load
+    cooldown_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5  # between two moves
 
     @property
     def cooldown_ns(self) -> Ns:

@@ -18,13 +18,13 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LlmParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """[scheduler] of one LLM replica."""
+    """What an LLM replica computes next."""
 
     max_seqs: Positive = 64  # sequences that hold blocks at a time
     step_tokens: Positive = 2048  # tokens computed per step, decodes included
     chunk: PolicyChoice = PolicyChoice("constant", {"tokens": 512})
     order: PolicyChoice = PolicyChoice("fcfs")
-    prefix_cache: bool = True
+    prefix_cache: bool = True  # keep computed blocks, and reuse them for prompts that begin alike
     async_depth: Positive = 2  # plans outstanding: 1 synchronous, 2 asynchronous, more with pipeline stages
     overlap_prefills: bool = True  # false: a pure prefill step is not planned behind another one
     watermark: Natural = 0  # blocks that an admission leaves free while others run

@@ -18,8 +18,8 @@ from headway.sched.router.protocol import Dispatched, RoutingPolicy
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replicas that prefill for others, and those that take over. Empty: every replica does both."""
 
-    prefill: tuple[NodeId, ...] = ()
-    decode: tuple[NodeId, ...] = ()
+    prefill: tuple[NodeId, ...] = ()  # replica ids, such as rep-0
+    decode: tuple[NodeId, ...] = ()  # replica ids, such as rep-1
     prompt_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 1  # shorter prompts stay in the decode pool
 
     def __post_init__(self) -> None:
@@ -30,7 +30,7 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much work a replica's own queue may hold (late binding)."""
 
-    engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0  # may wait in a replica, the rest at the front
     cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 2  # waiting requests while no rate is known
 
 

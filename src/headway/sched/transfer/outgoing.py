@@ -34,10 +34,10 @@ Next = Literal["wait", "freeze", "commit"]
 
 
 class TransferParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`final_blocks`: a remainder so small is copied during the stop; `stages_max`: no more rounds before the stop."""
+    """How a running request is copied to another replica: in rounds while it decodes, the remainder while it stands."""
 
-    final_blocks: Annotated[int, msgspec.Meta(ge=0)] = 2
-    stages_max: Annotated[int, msgspec.Meta(ge=1)] = 4
+    final_blocks: Annotated[int, msgspec.Meta(ge=0)] = 2  # a remainder so small is copied while the request stands
+    stages_max: Annotated[int, msgspec.Meta(ge=1)] = 4  # rounds of copying before the request stands
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # without any progress, or without the front's answer
     hold_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # a destination keeps room for a silent source
 
