@@ -1,9 +1,10 @@
 """Puts a load on any OpenAI-compatible server: open loop (arrivals do not wait) or closed loop (so many at a time)."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
 
 import aiohttp
 import msgspec
@@ -13,17 +14,22 @@ from headway.core.draw import draw_below
 from headway.core.units import s_from_ns
 from headway.workload.arrivals import poisson
 
+CLOSED_LOOP: Final = 4  # requests under way when nothing is said
 WORDS = ("time", "water", "house", "light", "story", "green", "river", "paper", "music", "stone", "cloud", "bread")
 
 
 class LoadParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`rate_per_s` makes the loop open; without it `concurrency` requests are always under way."""
+    """`rate_per_s` makes the loop open: `concurrency` then only caps what is under way, unset it does not.
+
+    Without a rate the loop is closed: `concurrency` requests (unset: `CLOSED_LOOP`) are always under way. Times count
+    from the sending; what waits for the cap has not been sent.
+    """
 
     url: str
     model: str
     count: int = 50
     rate_per_s: float | None = None
-    concurrency: int = 4
+    concurrency: int | None = None
     endpoint: Literal["chat", "completions"] = "completions"
     prompt_words: int = 64
     max_tokens: int = 64
@@ -83,41 +89,63 @@ def body(params: LoadParams, place: int) -> dict[str, object]:
     return asked
 
 
-async def run_load(params: LoadParams) -> list[Outcome]:
-    """Send every request and return what came of each, in the order of sending."""
+class Progress(msgspec.Struct):
+    """A load under way; `outcomes` by place in the order of sending."""
+
+    count: int
+    outcomes: dict[int, Outcome] = {}  # msgspec copies the default
+    sent: int = 0
+    failed: int = 0
+
+    def ordered(self) -> list[Outcome]:
+        """Return what has ended, in the order of sending."""
+        return [self.outcomes[place] for place in sorted(self.outcomes)]
+
+
+async def run_load(params: LoadParams, progress: Progress | None = None) -> list[Outcome]:
+    """Send every request and return what came of each, in the order of sending; `progress` is kept up to date."""
+    seen = Progress(params.count) if progress is None else progress
     headers = {} if params.api_key is None else {"authorization": f"Bearer {params.api_key}"}
     timeout = aiohttp.ClientTimeout(total=params.timeout_s)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
 
-        async def one(place: int) -> Outcome:
-            return await _request(session, params, place)
+        async def one(place: int) -> None:
+            seen.sent += 1
+            outcome = seen.outcomes[place] = await _request(session, params, place)
+            seen.failed += outcome.error is not None
 
         if params.rate_per_s is not None:
-            return await _open_loop(params, one)
-        return await _closed_loop(params, one)
+            await _open_loop(params, params.rate_per_s, one)
+        else:
+            await _closed_loop(params, one)
+    return seen.ordered()
 
 
-async def _open_loop(params: LoadParams, one: Callable[[int], Awaitable[Outcome]]) -> list[Outcome]:
-    assert params.rate_per_s is not None
+async def _open_loop(params: LoadParams, rate_per_s: float, one: Callable[[int], Awaitable[None]]) -> None:
+    cap = asyncio.Semaphore(params.count if params.concurrency is None else params.concurrency)
+
+    async def capped(place: int) -> None:
+        async with cap:
+            await one(place)
+
     began_ns = time.perf_counter_ns()
-    tasks: list[asyncio.Task[Outcome]] = []
-    for place, at_ns in enumerate(poisson(params.rate_per_s, params.count, params.seed)):
-        await asyncio.sleep(max(0.0, s_from_ns(began_ns + at_ns - time.perf_counter_ns())))
-        tasks.append(asyncio.ensure_future(one(place)))
-    return list(await asyncio.gather(*tasks))
+    async with asyncio.TaskGroup() as tasks:
+        for place, at_ns in enumerate(poisson(rate_per_s, params.count, params.seed)):
+            await asyncio.sleep(max(0.0, s_from_ns(began_ns + at_ns - time.perf_counter_ns())))
+            tasks.create_task(capped(place))
 
 
-async def _closed_loop(params: LoadParams, one: Callable[[int], Awaitable[Outcome]]) -> list[Outcome]:
+async def _closed_loop(params: LoadParams, one: Callable[[int], Awaitable[None]]) -> None:
     places = iter(range(params.count))
-    outcomes: dict[int, Outcome] = {}
 
     async def work() -> None:
         for place in places:
-            outcomes[place] = await one(place)
+            await one(place)
 
-    await asyncio.gather(*(work() for _ in range(params.concurrency)))
-    return [outcomes[place] for place in sorted(outcomes)]
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(CLOSED_LOOP if params.concurrency is None else params.concurrency):
+            tasks.create_task(work())
 
 
 async def _request(session: aiohttp.ClientSession, params: LoadParams, place: int) -> Outcome:
@@ -133,6 +161,8 @@ async def _request(session: aiohttp.ClientSession, params: LoadParams, place: in
                     reading.line(line)
     except (aiohttp.ClientError, TimeoutError) as error:
         reading.error = "timeout" if isinstance(error, TimeoutError) else "connection"
+    except (msgspec.DecodeError, ValueError):  # no JSON, or a line without end
+        reading.error = "unreadable"
     return reading.outcome(sent_ns)
 
 
@@ -179,6 +209,22 @@ class _Reading:
         )
 
 
-def load(params: LoadParams) -> Sequence[Outcome]:
-    """Run the load to its end."""
-    return asyncio.run(run_load(params))
+def load(params: LoadParams, show: Callable[[Progress], None], every_s: float) -> Progress:
+    """Run the load to its end, or until Ctrl-C: then less than `count` has ended. `show` is told how far it is."""
+    progress = Progress(params.count)
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            show(progress)
+
+    async def main() -> None:
+        telling = asyncio.create_task(tell())
+        try:
+            await run_load(params, progress)
+        finally:
+            telling.cancel()
+
+    with contextlib.suppress(KeyboardInterrupt):  # what has ended is worth a table
+        asyncio.run(main())
+    return progress

@@ -7,13 +7,27 @@ import urllib.request
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from headway.core.errors import ConfigError, HeadwayError
 
 _SHOWN_CHARS: Final = 200
 
 
 class ServerError(HeadwayError):
-    """A server that is not there, or answers something else than what was asked."""
+    """A server that answers something else than what was asked."""
+
+
+class NoServerError(ServerError):
+    """Nobody answers at an address."""
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Listing(msgspec.Struct):
+    data: list[_Model]
 
 
 def server_url(given: str) -> str:
@@ -31,19 +45,28 @@ def server_url(given: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
-def ask(url: str, path: str, api_key: str | None) -> bytes:
+def listed_models(url: str, api_key: str | None) -> list[str]:
+    """The models that a server lists. Raises ServerError."""
+    body = ask(url, "/v1/models", api_key, timeout_s=10.0)
+    try:
+        return [model.id for model in msgspec.json.decode(body, type=_Listing).data]
+    except msgspec.DecodeError:
+        raise ServerError(f"{url}/v1/models answered 200, but no list of models: {said(body)}") from None
+
+
+def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0) -> bytes:
     """GET a path of a server. Raises ServerError with one line for anything but an answer."""
     request = urllib.request.Request(url + path)
     if api_key:
         request.add_header("authorization", f"Bearer {api_key}")
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             body: bytes = answer.read()
             return body
     except urllib.error.HTTPError as error:
         raise ServerError(f"{url}{path} answered {error.code}: {said(error.read())}") from None
     except (OSError, ValueError) as error:
-        raise ServerError(f"no server at {url}: {getattr(error, 'reason', error)}") from None
+        raise NoServerError(f"no server at {url}: {getattr(error, 'reason', error)}") from None
 
 
 def said(body: bytes) -> str:

@@ -122,7 +122,8 @@ def write_lines(packed: Sequence[bytes], since_ns: Ns) -> bytes:
 
 def write_trace(seen: Seen, packed: Sequence[bytes], since_ns: Ns) -> bytes:
     """A Chrome/Perfetto file of what was seen, and of the requests (`EvidenceStore.packed`) that ended since."""
-    steps = (span for node, step in seen.steps for span in _step_spans(node, step))
+    before: dict[NodeId, StepSpan] = {}
+    steps = (span for node, step in seen.steps for span in _step_spans(node, step, before))
     decisions = (_decision_span(origin, made) for origin, made in seen.decisions)
     return chrome_trace(chain(seen.loads, steps, decisions), _ended_since(packed, since_ns))
 
@@ -143,8 +144,15 @@ def _decision_span(origin: str, made: Decision) -> Span:
     return Span(Lane(origin, "decisions"), f"{made.kind}: {made.chosen}", made.at_ns, made.at_ns, what)
 
 
-def _step_spans(node: NodeId, step: StepSpan) -> Iterator[Span]:
+def _step_spans(node: NodeId, step: StepSpan, before: dict[NodeId, StepSpan]) -> Iterator[Span]:
+    """Draw a step after the one before: plans of one turn share its start, and results arrive while the next runs."""
     timing, replica = step.timing, str(node)
+    earlier = before.get(node)
+    before[node] = step
+    planned_ns, started_ns = step.planned_ns, timing.started_ns
+    if earlier is not None:
+        planned_ns = max(planned_ns, earlier.planned_ns + earlier.timing.plan_ns)
+        started_ns = max(started_ns, earlier.timing.done_ns)
     what: dict[str, int | float | str] = {
         "step": step.step,
         "decodes": step.decodes,
@@ -152,10 +160,10 @@ def _step_spans(node: NodeId, step: StepSpan) -> Iterator[Span]:
         "idle_gap_us": timing.idle_gap_ns / 1000,
         "overlapped_us": timing.overlapped_ns / 1000,
     }
-    planned_end_ns = step.planned_ns + timing.plan_ns
+    planned_end_ns = max(planned_ns, step.planned_ns + timing.plan_ns)
     number: dict[str, int | float | str] = {"step": step.step}
-    yield Span(Lane(replica, "host: schedule"), f"plan {step.step}", step.planned_ns, planned_end_ns, number)
+    yield Span(Lane(replica, "host: schedule"), f"plan {step.step}", planned_ns, planned_end_ns, number)
     if timing.started_ns > timing.launched_ns:
         prepare = f"prepare {step.step}"
         yield Span(Lane(replica, "host: executor"), prepare, timing.launched_ns, timing.started_ns, number)
-    yield Span(Lane(replica, "device"), step.kind, timing.started_ns, timing.done_ns, what)
+    yield Span(Lane(replica, "device"), step.kind, started_ns, max(started_ns, timing.done_ns), what)

@@ -4,7 +4,7 @@ import json
 import pytest
 from aiohttp import web
 
-from headway.bench.load import LoadParams, body, prompt, run_load
+from headway.bench.load import LoadParams, Progress, body, prompt, run_load
 from headway.bench.outcome import Outcome
 
 
@@ -81,6 +81,18 @@ def test_open_loop_does_not_wait_for_answers() -> None:  # SPEC K1
     assert [outcome.error for outcome in outcomes] == [None] * 20
 
 
+def test_concurrency_caps_an_open_loop() -> None:  # SPEC K1
+    server = Server(GOOD)
+    outcomes = against(server, count=20, rate_per_s=2000.0, concurrency=1)
+    assert (len(outcomes), server.most) == (20, 1)
+
+
+def test_progress_counts_what_was_sent_what_ended_and_what_failed() -> None:
+    progress = Progress(3)
+    asyncio.run(run_load(LoadParams(url="http://127.0.0.1:9", model="m", count=3), progress))
+    assert (progress.sent, len(progress.outcomes), progress.failed) == (3, 3, 3)
+
+
 def test_chat_reads_deltas_and_sends_the_key() -> None:
     server = Server(['data: {"choices": [{"delta": {"content": "hi"}}]}', "data: [DONE]"])
     (outcome,) = against(server, count=1, endpoint="chat", api_key="secret", ignore_eos=True)
@@ -95,6 +107,7 @@ def test_chat_reads_deltas_and_sends_the_key() -> None:
     [
         (Server([], status=429), "queue_full"),
         (Server([text("a")]), "broken"),
+        (Server(["data: <html>"]), "unreadable"),
         (Server([text("a"), 'data: {"error": {"code": "engine_lost"}}']), "engine_lost"),
     ],
 )

@@ -93,6 +93,20 @@ def test_a_trace_shows_device_and_host_lanes_of_each_step() -> None:
     )  # after its planning began
 
 
+def test_steps_follow_each_other_in_their_lanes() -> None:
+    # SPEC I4
+    timeline = Timeline(TelemetrySettings())
+    timing = StepTiming(launched_ns=120, started_ns=130, done_ns=200, plan_ns=20)
+    both = msgspec.structs.replace(timing, launched_ns=140, started_ns=190, done_ns=260, plan_ns=40)
+    timeline.add_steps(
+        REP, [StepSpan(40, "decode", 1, 1, 0, 0, 100, timing), StepSpan(41, "decode", 1, 1, 0, 0, 100, both)]
+    )
+    shown = [(e["name"], e["ts"], e["dur"]) for e in trace(timeline, 0, []) if e["ph"] == "X"]
+    assert [event for event in shown if event[0] != "decode"][:1] == [("plan 40", 0.0, 0.02)]
+    assert ("plan 41", 0.02, 0.02) in shown
+    assert [event for event in shown if event[0] == "decode"] == [("decode", 0.03, 0.07), ("decode", 0.1, 0.06)]
+
+
 def test_a_trace_shows_decisions_with_their_scores() -> None:
     # SPEC L-3
     timeline = Timeline(TelemetrySettings())
