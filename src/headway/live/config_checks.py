@@ -88,6 +88,16 @@ def check_front(front: FrontConfig, replicas: int) -> None:
     """Raise ConfigError for unknown policies, and for pools of replicas that are not there."""
     routing_policy(front.router)
     admission_policy(front.admission)
+    if front.stream_bytes_max < front.stream_bytes_per_token:
+        raise ConfigError(
+            f"front.stream_bytes_max = {front.stream_bytes_max} is below front.stream_bytes_per_token = "
+            f"{front.stream_bytes_per_token}: no answer would fit"
+        )
+    both = [node for node in front.pools.prefill if node in front.pools.decode]
+    if both:
+        raise ConfigError(
+            f"front.pools.prefill and front.pools.decode both name {both[0]}: a replica hands over to another one"
+        )
     there = [replica_id(number) for number in range(replicas)]
     for key, pool in (("prefill", front.pools.prefill), ("decode", front.pools.decode)):
         for node in pool:
@@ -107,6 +117,13 @@ def check_replica(
             check_watermark(scheduler, engine.kv_blocks)
     except ConfigError as error:
         raise ConfigError(f"in [scheduler]: {error}") from None
+    if engine.kv_blocks is not None and engine.max_model_len is not None:
+        room = engine.kv_blocks * engine.block_size
+        if room < engine.max_model_len:
+            raise ConfigError(
+                f"engine.max_model_len = {engine.max_model_len} is above the {room} tokens that engine.kv_blocks = "
+                f"{engine.kv_blocks} of engine.block_size = {engine.block_size} hold; raise kv_blocks or lower it"
+            )
     if executor.pace.type == "just_in_time" and scheduler.async_depth == 1:
         raise ConfigError(
             "executor.pace.type = 'just_in_time' needs scheduler.async_depth >= 2: with one step in flight nothing "

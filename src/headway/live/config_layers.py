@@ -1,9 +1,10 @@
 """Builds a strict struct tree out of layers (file, environment, flags) and knows where each value came from."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -12,6 +13,7 @@ from headway.live.config_faults import section_type, unknown_key, wrong_value
 from headway.live.config_words import join
 
 Tree: TypeAlias = Mapping[str, object]
+_PARTS: Final = re.compile(r'"([^"]*)"|([^."]+)')
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -59,8 +61,8 @@ def env_layers(environment: Mapping[str, str], prefix: str, secrets: Sequence[st
 
 
 def nested(key: str, value: object) -> dict[str, object]:
-    """`a.b`, v -> {a: {b: v}}."""
-    for part in reversed(key.split(".")):
+    """`a.b`, v -> {a: {b: v}}; a part with a dot in it is quoted, as in TOML."""
+    for part in reversed([quoted or bare for quoted, bare in _PARTS.findall(key)]):
         value = {part: value}
     return value if isinstance(value, dict) else {}
 

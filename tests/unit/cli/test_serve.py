@@ -3,6 +3,7 @@ import shlex
 
 import pytest
 
+from headway.cli import main
 from headway.cli.serve import ready_line
 
 
@@ -23,3 +24,19 @@ def test_an_address_that_means_all_is_not_one_to_talk_to() -> None:
 
 def test_the_ready_line_is_one_line() -> None:
     assert "\n" not in ready_line("http://[::1]:80", "m")
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    ["scheduler.order.type=nope", "scheduler.swap=true", "slo./v1/x.ttft_ms=3", "auth.keys=[{hash='a',tenant='b'}]"],
+)
+def test_what_cannot_work_ends_it_with_one_line_before_anything_starts(
+    assignment: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SPEC M1
+    monkeypatch.setattr("headway.live.loop.run_loop", lambda _: pytest.fail("it went on to load"))
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--set", assignment])
+    lines = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, len(lines)) == (2, 1)
+    assert lines[0].startswith("headway serve: flag --set: ")

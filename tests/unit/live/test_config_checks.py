@@ -39,6 +39,12 @@ HOST = Host(cores=8)
         (["cost.memory_steps=0"], ("cost.memory_steps",)),
         (["front.in_flight_max=-1"], ("front.in_flight_max",)),
         (["model.name=/no/such"], ("model.name = '/no/such'", "no such folder")),
+        (
+            ["engine.kv_blocks=4", "engine.block_size=16", "engine.max_model_len=65"],
+            ("engine.max_model_len = 65", "engine.kv_blocks = 4"),
+        ),
+        (["front.stream_bytes_max=63"], ("front.stream_bytes_max = 63", "front.stream_bytes_per_token = 64")),
+        (["front.pools.prefill=['rep-0']", "front.pools.decode=['rep-0']"], ("front.pools.prefill", "both name rep-0")),
         (["model.name=./owner"], ("model.name = './owner'", "no such folder")),
         (["model.name=smollm2-135m"], ("model.name", "did you mean 'SmolLM2-135M-Instruct'?")),
         (["engine.threads=9", "engine.device=cpu"], ("engine.threads = 9", "8 core(s)")),

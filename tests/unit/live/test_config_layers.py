@@ -16,6 +16,7 @@ class Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: Inner = Inner()
     extra: Inner | None = None
     names: tuple[str, ...] = ()
+    tables: dict[str, Inner] = {}
 
 
 def origins(*layers: Layer) -> dict[str, tuple[object, str]]:
@@ -37,7 +38,7 @@ def test_an_unknown_key_is_refused_with_its_path_and_the_nearest_known() -> None
 
 
 def test_a_key_like_no_other_lists_what_is_known() -> None:
-    with pytest.raises(ConfigError, match="known here: extra, names, server"):
+    with pytest.raises(ConfigError, match="known here: extra, names, server, tables"):
         build(Outer, [Layer("a.toml", {"zzz": 1})])
 
 
@@ -63,6 +64,18 @@ def test_the_environment_holds_secrets_only() -> None:
     ]
     with pytest.raises(ConfigError, match=r"HW__SERVER__PORT: the environment holds secrets only"):
         env_layers({"HW__SERVER__PORT": "1"}, "HW", ["auth.key"])
+
+
+@pytest.mark.parametrize(("key", "tree"), [("a.b", {"a": {"b": 1}}), ('a."/v1.5/x".b', {"a": {"/v1.5/x": {"b": 1}}})])
+def test_a_part_of_a_key_may_be_quoted(key: str, tree: dict[str, object]) -> None:
+    assert nested(key, 1) == tree
+
+
+def test_two_layers_add_to_one_table_of_tables() -> None:
+    file = Layer("a.toml", {"tables": {"x": {"port": 1}, "y": {"port": 2}}})
+    built, sources = build(Outer, [file, Layer("flag --set", nested("tables.y.host", "h"))])
+    assert built.tables == {"x": Inner(port=1), "y": Inner(port=2, host="h")}
+    assert {"a.toml, flag --set"} == {sourced.origin for sourced in sources if sourced.key == "tables"}
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
