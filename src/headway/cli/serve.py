@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -90,7 +90,13 @@ async def _run(config: "Config", tell: Tell) -> int:
         return EXIT_FAILED
     loop = asyncio.get_running_loop()
     served = await loop.run_in_executor(None, find_model, config, lambda line: tell("model", line))
-    running = Running(config, served, tell)
+    said: list[str] = []
+
+    def heard(who: str, what: str) -> None:
+        said.append(what)
+        tell(who, what)
+
+    running = Running(config, served, heard)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, running, number, tell)
     address, port = listener.getsockname()[:2]
@@ -98,10 +104,16 @@ async def _run(config: "Config", tell: Tell) -> int:
     try:
         await running.run(listener, lambda: typer.echo(ready_line(url, served.name)))
     except EngineError as error:
-        tell("serve", str(error))
+        tell("serve", last_word(str(error), said))
         return EXIT_FAILED
     tell("serve", "stopped")
     return EXIT_OK
+
+
+def last_word(error: str, said: Sequence[str]) -> str:
+    """What ends it, without a reason that a replica has told already."""
+    what, _, reason = error.partition(": ")
+    return what if reason and any(line.endswith(reason) for line in said) else error
 
 
 def _stop(running: "Running", number: signal.Signals, tell: Tell) -> None:

@@ -4,7 +4,7 @@ import shlex
 import pytest
 
 from headway.cli import main
-from headway.cli.serve import ready_line
+from headway.cli.serve import last_word, ready_line
 
 
 @pytest.mark.parametrize("model", ["m", "it's a model", 'say "hi"', "owner/name"])
@@ -20,6 +20,15 @@ def test_an_address_that_means_all_is_not_one_to_talk_to() -> None:
     line = ready_line("http://0.0.0.0:8000", "m")
     assert line.startswith("ready: http://0.0.0.0:8000 serves m;")
     assert "curl -s http://127.0.0.1:8000/" in line
+
+
+def test_a_reason_is_told_once() -> None:
+    error = "replica rep-0 cannot start: watermark = 5000 leaves nothing"
+    assert last_word(error, ["warm-up", "lost (incarnation 1): watermark = 5000 leaves nothing"]) == (
+        "replica rep-0 cannot start"
+    )
+    assert last_word(error, ["warm-up"]) == error
+    assert last_word("no replica is left", ["ready"]) == "no replica is left"
 
 
 def test_the_ready_line_is_one_line() -> None:
