@@ -113,7 +113,8 @@ class NaiveScheduler:
             return (r.arrived_ns // age - r.urgency, again, r.arrived_ns, seq.id)
         if self.order == "shortest_predicted":
             tokens = r.output_tokens_predicted
-            left = max((self._number("unknown_tokens", 256) if tokens is None else tokens) - seq.outputs, 1)
+            likely = min(self._number("unknown_tokens", 256) if tokens is None else tokens, r.sampling.max_tokens)
+            left = max(likely - seq.outputs, 1)
             work = self.belief.prefill_ns(seq.computed, seq.target - seq.computed)
             work += left * self.belief.step_ns(1, seq.target)
             return (again, r.arrived_ns + self._number("stretch", 10) * work, seq.id)

@@ -27,8 +27,8 @@ class ShortestPredicted(StaticOrder):
     sees: ClassVar[str] = "prompt length, predicted output length, the belief about step times"
     good_at: ClassVar[str] = "mean latency under mixed lengths"
     blind_spot: ClassVar[str] = (
-        "only as good as the predicted length, and nothing predicts one yet: every output counts as unknown_tokens, so "
-        "the shortest prompt goes first; long requests pay for the mean"
+        "only as good as the predicted length, and nothing predicts one yet: every output counts as the "
+        "smaller of max_tokens and unknown_tokens; long requests pay for the mean"
     )
 
     def __init__(self, params: Params, context: OrderContext) -> None:
@@ -39,7 +39,8 @@ class ShortestPredicted(StaticOrder):
         belief: StepCost | None = self.context.belief
         assert belief is not None  # `needs` says so
         tokens = seq.request.output_tokens_predicted
-        left = max((self._params.unknown_tokens if tokens is None else tokens) - seq.outputs, 1)
+        likely = min(self._params.unknown_tokens if tokens is None else tokens, seq.request.sampling.max_tokens)
+        left = max(likely - seq.outputs, 1)
         return belief.prefill_ns(seq.computed, seq.target - seq.computed) + left * belief.step_ns(1, seq.target)
 
     def wait_key(self, seq: Seq) -> Key:
