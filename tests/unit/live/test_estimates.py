@@ -121,4 +121,4 @@ def test_phases_of_loading_are_told_and_kept_for_the_trace() -> None:
     loading.phase(A, Phase("load", 0.0, 100, "64 blocks"))
     loading.phase(A, Phase("load", 1.0, 5_100, "done in float32"))
     assert lines == ["rep-a load: 64 blocks", "rep-a done in float32"]
-    assert b'"name":"load","ph":"X","pid":1,"tid":1,"ts":0.1,"dur":5.0' in write_trace(timeline.since(0), [], 0)
+    assert b'"name":"load","ph":"X","pid":1,"tid":1,"ts":0.0,"dur":5.0' in write_trace(timeline.since(0), [], 0)
