@@ -98,7 +98,7 @@ async def _run(config: "Config", tell: Tell) -> int:
 
     running = Running(config, served, heard)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _stop, running, number, tell)
+        loop.add_signal_handler(number, _stop, running, number, config.server.shutdown_s, tell)
     address, port = listener.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     try:
@@ -116,9 +116,9 @@ def last_word(error: str, said: Sequence[str]) -> str:
     return what if reason and any(line.endswith(reason) for line in said) else error
 
 
-def _stop(running: "Running", number: signal.Signals, tell: Tell) -> None:
+def _stop(running: "Running", number: signal.Signals, limit_s: float, tell: Tell) -> None:
     """The first signal ends the server in order, the next one at once."""
-    tell("serve", f"{number.name}: finishing what runs; once more to end at once")
+    tell("serve", f"{number.name}: finishing what runs, at most {limit_s:g} s; once more to end at once")
     signal.signal(number, signal.SIG_DFL)
     running.stop()
 
