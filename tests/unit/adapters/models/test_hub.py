@@ -6,7 +6,7 @@ from headway.adapters.models.hub import hub_folder, is_hub_id
 
 @pytest.mark.parametrize(
     ("model", "claim"),
-    [("owner/name", True), ("Qwen/Qwen2.5-0.5B", True), ("name", False), ("/tmp/model", False), ("./a/b", False)],
+    [("owner/name", True), ("Qwen/Qwen2.5-0.5B", True), ("name", False), ("/srv/model", False), ("./a/b", False)],
 )
 def test_a_hub_id_is_owner_slash_name(model: str, claim: bool) -> None:
     assert is_hub_id(model) is claim
