@@ -2,26 +2,17 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
 
 import headway.sched
 from headway.core.errors import ConfigError
+from headway.live.config_policies import POLICIES
 from headway.sched.registry import PolicyClass, discover
 
 app = typer.Typer(add_completion=False)
-
-# Where the configuration makes the choice, by the package that holds its policies.
-CONFIG_KEYS: Final[Mapping[str, str]] = {
-    "admission": "front.admission",
-    "executor": "executor.pace",
-    "llm.chunk": "scheduler.chunk",
-    "llm.order": "scheduler.order",
-    "router": "front.router",
-}
 
 
 class PolicyCard(msgspec.Struct, frozen=True):
@@ -41,6 +32,7 @@ def kinds() -> dict[str, str]:
 
     The kind is the key that chooses the policy in a configuration file.
     """
+    keys = {package: key for key, package in POLICIES.items()}
     found: dict[str, str] = {}
     for module in pkgutil.walk_packages(headway.sched.__path__, "headway.sched."):
         parts = module.name.split(".")[2:]
@@ -49,7 +41,7 @@ def kinds() -> dict[str, str]:
         inside = pkgutil.iter_modules(importlib.import_module(module.name).__path__)
         if any(not each.ispkg and not each.name.startswith("_") for each in inside):
             slice_name = ".".join(part for part in parts if part != "policies")
-            found[CONFIG_KEYS.get(slice_name, slice_name)] = module.name
+            found[keys.get(module.name, slice_name)] = module.name
     return dict(sorted(found.items()))
 
 
