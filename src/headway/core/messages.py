@@ -1,13 +1,23 @@
 """What nodes say to each other: frozen, tagged by class name; every one about a request carries its epoch."""
 
+from typing import Literal
+
 import msgspec
 
 from headway.core.decisions import Decision
 from headway.core.evidence import WorkerMarks
+from headway.core.handover import Abort as Abort
+from headway.core.handover import Commit as Commit
+from headway.core.handover import Handover as Handover
+from headway.core.handover import MigrateReserve as MigrateReserve
+from headway.core.handover import MigrateReserved as MigrateReserved
+from headway.core.handover import Release as Release
+from headway.core.handover import SequenceState as SequenceState
+from headway.core.handover import StageAck as StageAck
+from headway.core.handover import StageSent as StageSent
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.reports import ReplicaReport
-from headway.core.request import FinishReason, Request, SamplingParams, Slo
-from headway.core.units import Ns
+from headway.core.request import FinishReason, Request
 
 
 class TokenScores(msgspec.Struct, frozen=True):
@@ -91,6 +101,14 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     epoch: int
     code: str
     message: str
+    retry_after_ms: int | None = None  # told by an upstream
+
+
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """An upstream's answer has begun to reach the client: from here the request cannot be run elsewhere."""
+
+    request: RequestId
+    epoch: int
 
 
 class Tokens(msgspec.Struct, frozen=True, tag=True):
@@ -114,6 +132,9 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     output_tokens: int
     marks: WorkerMarks
     error: str | None = None
+    health: Literal["success", "neutral", "fault"] = "success"  # what the breaker learns; neutral: 4xx, 429, 503
+    prompt_tokens: int | None = None  # as the upstream counted them
+    cached_tokens: int | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -165,85 +186,6 @@ class Holding(msgspec.Struct, frozen=True, tag=True):
     held: tuple[Held, ...]
 
 
-# Worker <-> worker
-
-
-class SequenceState(msgspec.Struct, frozen=True):
-    """Everything that makes a sequence go on exactly elsewhere: sampling is counter-based on (seed, position)."""
-
-    request: RequestId
-    prompt: tuple[int, ...]
-    outputs: tuple[int, ...]
-    sampling: SamplingParams
-    slo: Slo
-    urgency: int
-    arrived_ns: Ns
-
-
-class Handover(msgspec.Struct, frozen=True, tag=True):
-    """P -> D: the prefill is done; first token and state. Layers follow as copies."""
-
-    request: RequestId
-    epoch: int
-    transfer: TransferId
-    state: SequenceState
-    marks: WorkerMarks
-
-
-class Release(msgspec.Struct, frozen=True, tag=True):
-    """D -> P, or destination -> source: the copy is no longer needed; free it."""
-
-    transfer: TransferId
-
-
-class MigrateReserve(msgspec.Struct, frozen=True, tag=True):
-    """Source -> destination: hold room for a running request."""
-
-    request: Request
-    epoch: int
-    transfer: TransferId
-    front: NodeId
-    blocks: int
-
-
-class MigrateReserved(msgspec.Struct, frozen=True, tag=True):
-    """Destination -> source: room is held, or `blocks` is empty and the migration ends."""
-
-    transfer: TransferId
-    blocks: tuple[int, ...]
-
-
-class StageSent(msgspec.Struct, frozen=True, tag=True):
-    """Source -> destination: stage `stage` was copied; it covers `tokens` tokens of KV."""
-
-    transfer: TransferId
-    stage: int
-    tokens: int
-
-
-class StageAck(msgspec.Struct, frozen=True, tag=True):
-    """Destination -> source: stage `stage` is readable."""
-
-    transfer: TransferId
-    stage: int
-
-
-class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Source -> destination: the request is frozen; this is its state, the last delta is copied."""
-
-    transfer: TransferId
-    state: SequenceState
-    next_index: int
-    marks: WorkerMarks
-
-
-class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Either side: the transfer ends without an owner change."""
-
-    transfer: TransferId
-    reason: str
-
-
 # Control -> worker
 
 
@@ -278,6 +220,7 @@ Message = (
     | WhatDoYouHold
     | ResetPrefixCache
     | Accepted
+    | Begun
     | Refused
     | Tokens
     | Finished

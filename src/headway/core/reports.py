@@ -1,10 +1,30 @@
 """What a node tells others about itself. A reader sees only reports, with their age, never the node's live state."""
 
+from typing import Literal
+
 import msgspec
 
 from headway.core.ids import NodeId
 from headway.core.ledger import AccountView
 from headway.core.units import Ns
+
+
+class KvEvents(msgspec.Struct, frozen=True):
+    """What entered and left a replica's prefix index since the report before, as chained block hashes."""
+
+    stored: tuple[bytes, ...] = ()
+    removed: tuple[bytes, ...] = ()
+    is_reset: bool = False  # forget what was known before: `stored` is everything, or what fitted
+
+
+class StepCoefficients(msgspec.Struct, frozen=True):
+    """What a replica believes its steps cost, in ns (`cost.llm`)."""
+
+    base_ns: float
+    row_ns: float
+    kv_ns: float
+    token_ns: float
+    pair_ns: float
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
@@ -14,7 +34,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     incarnation: int
     number: int
     at_ns: Ns
-    role: str  # llm, diffusion, stage
+    role: str  # llm, upstream, diffusion, stage
     model: str
     waiting: int
     running: int
@@ -28,3 +48,11 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     draining: bool = False
     counters: tuple[tuple[str, int], ...] = ()  # monotonic: prefix hit and query tokens, preemptions, steps...
     accounts: tuple[AccountView, ...] = ()
+    models: tuple[str, ...] = ()  # further names that it serves, adapters included
+    source: Literal["engine", "scrape", "counted"] = "engine"  # exact; an upstream's metrics; only our own counts
+    block_size: int = 0  # tokens per KV block; 0: unknown
+    adapters: tuple[str, ...] = ()  # LoRA adapters that are loaded
+    adapters_max: int = 0  # how many fit; 0: unknown or none
+    host: str = ""  # machine, for the topology penalty
+    step_cost: StepCoefficients | None = None
+    kv_events: KvEvents | None = None  # None: this replica does not tell

@@ -64,6 +64,49 @@ class LlmRequest(msgspec.Struct, frozen=True, tag=True):
     prompt_logprobs: bool = False
     attempts: int = 0  # of the router; part of every keyed draw
     trace: TraceContext | None = None
+    block_tokens: int = 0  # prompt tokens per entry of `block_hashes`; 0: nobody hashed it
+    session: str | None = None  # the client's `session_id`: what affinity binds
+    lora: str | None = None  # adapter
+    allow_degrade: tuple[str, ...] = ()  # what admission may take away to keep a deadline (CONTRACT)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.prompt)
+
+    @property
+    def max_tokens(self) -> int:
+        """Output tokens at most."""
+        return self.sampling.max_tokens
+
+    @property
+    def ignores_eos(self) -> bool:
+        """The output is as long as its limit."""
+        return self.sampling.ignore_eos
+
+
+class TextRequest(msgspec.Struct, frozen=True, tag=True):
+    """A request whose body is relayed to an upstream server: nobody here tokenizes it, its tokens are estimates."""
+
+    id: RequestId
+    tenant: TenantId
+    model: ModelId
+    prompt_tokens: int  # bytes of the conversation over the model's learned bytes per token
+    max_tokens: int  # the client's limit, else the model's default
+    arrived_ns: Ns
+    slo: Slo = Slo()
+    urgency: int = 0
+    block_hashes: tuple[bytes, ...] = ()  # chained over the text of the whole conversation
+    block_tokens: int = 0  # tokens that one of them is taken to stand for
+    output_tokens_predicted: int | None = None
+    tenant_weight: int = 1
+    attempts: int = 0
+    trace: TraceContext | None = None
+    session: str | None = None
+    lora: str | None = None
+    allow_degrade: tuple[str, ...] = ()
+    ignores_eos: bool = False
+    is_stream: bool = False
 
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
@@ -81,7 +124,8 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     urgency: int = 0
 
 
-Request = LlmRequest | DiffusionRequest
+LanguageRequest = LlmRequest | TextRequest
+Request = LlmRequest | TextRequest | DiffusionRequest
 
 
 class FinishReason(StrEnum):

@@ -13,7 +13,7 @@ from headway.core.ids import LeaseId, NodeId, RequestId, TransferId
 from headway.core.ledger import Account, Ledger
 from headway.core.lifecycle import Change, RequestState, advance
 from headway.core.messages import Finished, TakeOver, Tokens
-from headway.core.request import FinishReason, LlmRequest, Request
+from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
 
 STORY_LENGTH: Final = 32
@@ -97,18 +97,22 @@ class Book:
         tracked.tell(event.at_ns, "arrived")
         self.requests[request.id] = tracked
         lease = LeaseId(request.id)
-        tokens = request.sampling.max_tokens if isinstance(request, LlmRequest) else 0
+        tokens = 0 if isinstance(request, DiffusionRequest) else request.max_tokens
         for account, amount in (
             (self._in_flight, 1),
-            (self._stream_bytes, tokens * self._limits.stream_bytes_per_token),
+            (self._stream_bytes, self._stream_room(request)),
         ):
             if not account.reserve(lease, amount):
                 return tracked, self._no_room(request, account, amount)
-        reserved = tokens + (len(request.prompt) if isinstance(request, LlmRequest) else 0)
+        reserved = tokens + _prompt_tokens(request)
         self._meter(request, "tokens", "tokens").reserve(lease, reserved)
         device_us, of_tokens = self._device.get(request.model, (0, 1))
         self._meter(request, "gpu_seconds", "us").reserve(lease, device_us * reserved // of_tokens)
         return tracked, None
+
+    def _stream_room(self, request: Request) -> int:
+        """A relayed answer is bounded by back-pressure on its two sockets, not by the whole answer."""
+        return request.max_tokens * self._limits.stream_bytes_per_token if isinstance(request, LlmRequest) else 0
 
     @staticmethod
     def _no_room(request: Request, account: Account, amount: int) -> ErrorOut:
@@ -120,6 +124,13 @@ class Book:
 
     def _meter(self, request: Request, what: str, unit: str) -> Account:
         return self.ledger.open(f"tenant/{request.tenant}/{what}", unit, None, "meter")
+
+    def begin(self, tracked: Tracked, at_ns: Ns) -> None:
+        """The first byte of a relayed answer is on its way."""
+        if tracked.state is not RequestState.STREAMING:
+            tracked.change(Change.TOKENS, at_ns, "the answer begins")
+            self._streams_again(tracked, at_ns)
+            tracked.last_token_ns = at_ns
 
     def take(self, src: NodeId, message: Tokens, at_ns: Ns) -> list[tuple[Tracked, Deliver]]:
         """Fold in the tokens of one step. Older epochs are counted and dropped; a gap raises InvariantError."""
@@ -162,7 +173,7 @@ class Book:
     @staticmethod
     def require_complete(tracked: Tracked, message: Finished) -> None:
         """Raise InvariantError unless every token before this Finished was streamed."""
-        if message.output_tokens != len(tracked.emitted):
+        if isinstance(tracked.request, LlmRequest) and message.output_tokens != len(tracked.emitted):
             raise InvariantError(
                 f"request {message.request}: finished with {message.output_tokens} tokens, {len(tracked.emitted)} were "
                 f"streamed; story: {'; '.join(tracked.story)}"
@@ -185,7 +196,7 @@ class Book:
         if not tracked.is_over or not tracked.is_worker_done or closed is None:
             return None
         request, lease, marks = tracked.request, LeaseId(tracked.request.id), _marks(tracked)
-        prompt = len(request.prompt) if isinstance(request, LlmRequest) and tracked.dispatched_ns is not None else 0
+        prompt = _prompt_tokens(request) if tracked.dispatched_ns is not None else 0
         self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
         device_us = 0 if marks is None else marks.device_ns // 1000
         self._meter(request, "gpu_seconds", "us").settle(lease, device_us)
@@ -227,6 +238,10 @@ class Book:
                 raise InvariantError(f"request {tracked.request.id} waits but {tracked.owner} owns it")
         if self._in_flight.reserved + self._in_flight.used > len(self.requests):
             raise InvariantError(f"{self._in_flight.reserved} in flight, {len(self.requests)} open")
+
+
+def _prompt_tokens(request: Request) -> int:
+    return 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
 
 
 def _marks(tracked: Tracked) -> WorkerMarks | None:

@@ -10,9 +10,16 @@ from headway.sched.dispatch import Patience
 from headway.sched.executor.buckets import Buckets
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools, Room
+from headway.sched.router.prefix_index import IndexParams
 from headway.sched.transfer.outgoing import TransferParams
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one model has of its own."""
+
+    router: PolicyChoice | None = None  # unset: front.router
 
 
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +33,8 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     room: Room = Room()
     patience: Patience = Patience()
     pools: PdPools = PdPools()
+    prefix_index: IndexParams = IndexParams()
+    routes: dict[str, RouteConfig] = {}  # by model
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,8 +8,8 @@ from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
 from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextStopped
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
-from headway.core.messages import Cancel, Finished, Holding, Refused, Reserved, Tokens
-from headway.core.request import FinishReason, LlmRequest
+from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Reserved, Tokens
+from headway.core.request import FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns
 from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
@@ -114,8 +114,18 @@ class Front:
         """Deliver one step's tokens, and settle the take-overs that waited for them."""
         for tracked, deliver in self.book.take(src, message, at_ns):
             self._out.append(deliver)
+            if deliver.index == 0 or tracked.attempts:
+                self.dispatch.router.begun(tracked.request, src, tracked.cached_tokens, at_ns)
             if tracked.take_over is not None:
                 self.ownership.settle(tracked, at_ns)
+
+    def begun(self, src: NodeId, message: Begun, at_ns: Ns) -> None:
+        """A relayed answer has begun: it can no longer be run elsewhere."""
+        tracked = self.book.requests.get(message.request)
+        if tracked is None or tracked.is_over or tracked.owner != src or message.epoch != tracked.epoch:
+            return
+        self.book.begin(tracked, at_ns)
+        self.dispatch.router.begun(tracked.request, src, None, at_ns)
 
     def reserved(self, src: NodeId, message: Reserved, at_ns: Ns) -> None:
         """P/D: room is held; the prefill replica may begin."""
@@ -136,7 +146,7 @@ class Front:
             return
         if src != tracked.owner:
             return
-        self._disown(tracked, src)
+        self._disown(tracked, src, at_ns)
         if tracked.is_over:
             self._close(tracked)
         elif message.code in RETRIED:
@@ -153,7 +163,10 @@ class Front:
         tracked = self.book.requests.get(message.request)
         if tracked is None or tracked.owner != src or message.epoch != tracked.epoch:
             return
-        self._disown(tracked, src)
+        if isinstance(tracked.request, TextRequest) and message.output_tokens:
+            tracked.output_tokens = message.output_tokens
+            tracked.last_token_ns = at_ns
+        self._disown(tracked, src, at_ns)
         tracked.marks = message.marks
         if tracked.is_over:
             self._close(tracked)
@@ -182,7 +195,7 @@ class Front:
                 tracked.change(Change.REQUEUE, at_ns, f"{node} was lost")
                 self.dispatch.enqueue(tracked, at_ns)
             elif tracked.owner == node:
-                self._disown(tracked, node)
+                self._disown(tracked, node, at_ns)
                 if tracked.is_over:
                     self._close(tracked)
                 else:
@@ -192,15 +205,17 @@ class Front:
         request = tracked.request
         tracked.attempts += 1
         tracked.decode = tracked.transfer = None
-        if isinstance(request, LlmRequest):
+        is_cut = isinstance(request, TextRequest) and tracked.state is RequestState.STREAMING
+        if isinstance(request, LlmRequest | TextRequest):
             tracked.request = msgspec.structs.replace(request, attempts=tracked.attempts)
-            if len(tracked.emitted) >= request.sampling.max_tokens:  # all was streamed, only Finished was lost
-                tracked.change(Change.FINISH, at_ns, why)
-                self._end(tracked, FinishReason.LENGTH, None, len(tracked.emitted))
-                return
-        if tracked.attempts > self._attempts_max:
+        if isinstance(request, LlmRequest) and len(tracked.emitted) >= request.max_tokens:
+            tracked.change(Change.FINISH, at_ns, why)  # all was streamed, only Finished was lost
+            self._end(tracked, FinishReason.LENGTH, None, len(tracked.emitted))
+            return
+        if tracked.attempts > self._attempts_max or is_cut:
             tracked.change(Change.FAIL, at_ns, why)
-            message = f"request {request.id}: {why}; {tracked.attempts} attempts failed"
+            cut = "the answer had begun and cannot be run again" if is_cut else f"{tracked.attempts} attempts failed"
+            message = f"request {request.id}: {why}; {cut}"
             self._end(tracked, FinishReason.LOST, ErrorOut(502, "engine_lost", message), len(tracked.emitted))
             return
         self.ownership.refuse(tracked)
@@ -209,8 +224,9 @@ class Front:
 
     # Ends
 
-    def _disown(self, tracked: Tracked, node: NodeId) -> None:
-        self.dispatch.router.end(tracked.request.id, node)
+    def _disown(self, tracked: Tracked, node: NodeId, at_ns: Ns) -> None:
+        done = len(tracked.emitted) or tracked.output_tokens
+        self.dispatch.router.end(tracked.request, node, done, at_ns)
         tracked.owner, tracked.is_worker_done = None, True
 
     def _stop(self, tracked: Tracked, reason: FinishReason, change: Change, at_ns: Ns) -> None:

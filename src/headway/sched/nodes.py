@@ -15,9 +15,10 @@ from headway.core.events import (
     TextStopped,
     TimerFired,
 )
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.ledger import Ledger
 from headway.core.messages import (
+    Begun,
     Finished,
     Holding,
     MigrationEnded,
@@ -38,7 +39,8 @@ from headway.sched.dispatch import Dispatcher
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.front import Front
 from headway.sched.policies import admission_policy, routing_policy
-from headway.sched.router.machine import Router
+from headway.sched.router.machine import Choices, Router
+from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.worker_nodes import DiffusionNode as DiffusionNode
 from headway.sched.worker_nodes import WorkerNode as WorkerNode
 
@@ -51,7 +53,9 @@ class FrontNode:
         self._out: list[Effect] = []
         limits = FrontLimits(config.in_flight_max, config.stream_bytes_max, config.stream_bytes_per_token)
         self.book = Book(node, limits)
-        self.router = Router(routing_policy(config.router), config.pools, config.room)
+        own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
+        choices = Choices(routing_policy(config.router), own)
+        self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index))
         self.dispatch = Dispatcher(self.router, admission_policy(config.admission), config.patience, self._out)
         self.front = Front(self.book, self.dispatch, config.patience.attempts_max, self._out)
         self._questions = 0
@@ -85,7 +89,7 @@ class FrontNode:
             case PeerJoined():
                 self._joined(event)
             case PeerLost():
-                if self.router.lose(event.node, event.incarnation):
+                if self.router.lose(event.node, event.incarnation, at_ns):
                     front.lost(event.node, at_ns)
                     self.dispatch.pump_all(at_ns)
             case _:
@@ -100,6 +104,8 @@ class FrontNode:
             case Tokens():
                 front.tokens(src, message, at_ns)
                 return  # the steady state: nothing else can change
+            case Begun():
+                front.begun(src, message, at_ns)
             case Finished():
                 front.finished(src, message, at_ns)
             case Report():
@@ -120,7 +126,7 @@ class FrontNode:
     def _joined(self, event: PeerJoined) -> None:
         known = self.router.replicas.get(event.node)
         if known is not None and known.incarnation < event.incarnation:  # its loss was never told
-            self.router.lose(event.node, known.incarnation)
+            self.router.lose(event.node, known.incarnation, event.at_ns)
             self.front.lost(event.node, event.at_ns)
             self.dispatch.pump_all(event.at_ns)
         if self.router.join(event.node, event.incarnation, event.at_ns):

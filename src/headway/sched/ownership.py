@@ -46,7 +46,7 @@ class Ownership:
         source = tracked.owner
         tracked.owner, tracked.epoch = destination, message.epoch
         tracked.tell(at_ns, f"{destination} took over from {source} as epoch {message.epoch}")
-        self._router.move(tracked.request, source, destination)
+        self._router.move(tracked.request, source, destination, at_ns)
         self._ack(destination, message, True)
         self._ack(source, message, True)
 

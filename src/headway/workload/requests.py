@@ -48,6 +48,7 @@ def requests(workload: Workload, model: str, vocab_size: int, block_size: int) -
             ),
             arrived_ns=at_ns,
             block_hashes=block_hashes(root, prompt, block_size),
+            block_tokens=block_size,
             cache_root=root,
         )
 

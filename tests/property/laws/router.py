@@ -6,7 +6,7 @@ from random import Random
 from tests.property.llm_world import make_request
 from tests.unit.sched.router.views import View
 
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import NodeId
 from headway.core.request import LlmRequest
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
@@ -24,7 +24,7 @@ class RouterScene:
         ]
         Random(shuffle).shuffle(self.fleet)
         self.requests: list[LlmRequest] = [make_request(number, (1, 2, 3)) for number in range(5)]
-        self.policy.observe(Dispatched(0, RequestId("req-0"), NodeId("rep-0")))
+        self.policy.observe(Dispatched(0, make_request(0, (1, 2, 3)), NodeId("rep-0")))
 
     def query(self) -> object:
         """Ranks for every request."""
@@ -45,7 +45,7 @@ class RouterScene:
         """Every request finds a replica, dispatch after dispatch."""
         for request in self.requests * 4:
             best = self.policy.rank(request, self.fleet, 5)[0]
-            self.policy.observe(Dispatched(5, request.id, best.replica))
+            self.policy.observe(Dispatched(5, request, best.replica))
 
 
 def scene(name: str, rng: Random, shuffle: int = 0) -> RouterScene:

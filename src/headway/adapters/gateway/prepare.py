@@ -201,6 +201,7 @@ class Preparer:
                         slo=caller.slo,
                         urgency=-(body.priority or 0),
                         block_hashes=prompt.hashes,
+                        block_tokens=card.block_size,
                         cache_root=root,
                         tenant_weight=caller.tenant.weight,
                         trace=caller.trace.context(number * n + choice, operation),

@@ -6,7 +6,7 @@ import msgspec
 
 from headway.core.errors import InvariantError
 from headway.core.ids import ModelId, RequestId
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
 
 Line = tuple[str, ModelId]
@@ -14,7 +14,7 @@ Line = tuple[str, ModelId]
 
 def line_of(request: Request) -> Line:
     """Requests of one line compete for the same replicas."""
-    return ("llm" if isinstance(request, LlmRequest) else "diffusion", request.model)
+    return (type(request).__name__, request.model)
 
 
 class _Entry(msgspec.Struct, order=True, frozen=True):
@@ -58,7 +58,8 @@ class GlobalQueue:
         line = line_of(request)
         self._waiting[request.id] = line
         self._counts[line] = self._counts.get(line, 0) + 1
-        prompt = self._prompts[request.id] = len(request.prompt) if isinstance(request, LlmRequest) else 0
+        prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
+        self._prompts[request.id] = prompt
         self._tokens[line] = self._tokens.get(line, 0) + prompt
         heapq.heappush(self._lines.setdefault(line, []), _Entry(-request.urgency, request.arrived_ns, request.id))
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
-from headway.core.reports import ReplicaReport
-from headway.core.request import LlmRequest, Request
+from headway.core.reports import ReplicaReport, StepCoefficients
+from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
 
 
@@ -12,17 +12,19 @@ class Sent(msgspec.Struct, gc=False):
     """One unfinished dispatch of this front."""
 
     number: int
-    prompt_tokens: int
+    uncached_tokens: int
     output_tokens: int
+    at_ns: Ns
+    has_begun: bool = False
 
 
 def expected_output(request: Request) -> int:
     """Output tokens to plan with: the prediction, else the limit where the client forces it, else one."""
-    if not isinstance(request, LlmRequest):
+    if isinstance(request, DiffusionRequest):
         return 0
     if request.output_tokens_predicted is not None:
-        return min(request.output_tokens_predicted, request.sampling.max_tokens)
-    return request.sampling.max_tokens if request.sampling.ignore_eos else 1
+        return min(request.output_tokens_predicted, request.max_tokens)
+    return request.max_tokens if request.ignores_eos else 1
 
 
 class Replica:
@@ -35,9 +37,11 @@ class Replica:
         self.now_ns = at_ns  # set by the router before a policy looks
         self.number = 0  # of the last dispatch
         self.is_full = False  # refused since the last report
+        self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
         self.output_tokens_expected = 0
+        self.uncached_in_flight = 0
         self._sent: dict[RequestId, Sent] = {}
-        self._unseen: dict[RequestId, int] = {}  # prompt tokens of dispatches the report has not seen
+        self._unseen: dict[RequestId, int] = {}  # uncached prompt tokens of dispatches the report has not seen
         self._unseen_tokens = 0
         self._ended = 0  # dispatches that ended since the report, and that it had counted
 
@@ -66,6 +70,61 @@ class Replica:
         return 0 if self.report is None else self.report.running_kv_tokens
 
     @property
+    def in_flight(self) -> int:
+        """This front's own unfinished dispatches."""
+        return len(self._sent)
+
+    @property
+    def kv_tokens_total(self) -> int:
+        """KV capacity in tokens; 0 while unknown."""
+        return 0 if self.report is None else self.report.kv_blocks_total * self.report.block_size
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of its KV blocks in use; 0 while unknown."""
+        if self.report is None or not self.report.kv_blocks_total:
+            return 0.0
+        return 1.0 - self.report.kv_blocks_free / self.report.kv_blocks_total
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Learned; 0 while unknown."""
+        return 0.0 if self.report is None else self.report.prefill_tokens_per_s
+
+    @property
+    def step_ns(self) -> Ns:
+        """Smoothed time of its steps; 0 while unknown."""
+        return 0 if self.report is None else self.report.step_ns
+
+    @property
+    def step_cost(self) -> StepCoefficients | None:
+        """What it believes its steps cost."""
+        return None if self.report is None else self.report.step_cost
+
+    @property
+    def age_ns(self) -> Ns:
+        """Age of what is known. An idle replica says nothing because nothing changes: its report does not age."""
+        report = self.report
+        if report is not None and not report.running and not report.waiting and not self._sent:
+            return 0
+        return self.now_ns - self.heard_ns
+
+    @property
+    def source(self) -> str:
+        """How its report came to be."""
+        return "counted" if self.report is None else self.report.source
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """LoRA adapters loaded there."""
+        return () if self.report is None else self.report.adapters
+
+    @property
+    def host(self) -> str:
+        """Its machine."""
+        return "" if self.report is None else self.report.host
+
+    @property
     def is_draining(self) -> bool:
         """Takes nothing new."""
         return self.report is not None and self.report.draining
@@ -90,20 +149,30 @@ class Replica:
                 break
             self._unseen_tokens -= self._unseen.pop(request)
 
-    def dispatch(self, request: Request) -> int:
-        """Count a dispatch; return its number."""
+    def dispatch(self, request: Request, hit_tokens: int, at_ns: Ns) -> int:
+        """Count a dispatch, of whose prompt `hit_tokens` are taken to be cached; return its number."""
         self.number += 1
-        prompt = len(request.prompt) if isinstance(request, LlmRequest) else 0
-        sent = Sent(self.number, prompt, expected_output(request))
+        uncached = 0 if isinstance(request, DiffusionRequest) else max(0, request.prompt_tokens - hit_tokens)
+        sent = Sent(self.number, uncached, expected_output(request), at_ns)
         self._sent[request.id] = sent
-        self._unseen[request.id] = prompt
-        self._unseen_tokens += prompt
+        self._unseen[request.id] = uncached
+        self._unseen_tokens += uncached
+        self.uncached_in_flight += uncached
         self.output_tokens_expected += sent.output_tokens
         return self.number
 
+    def begun(self, request: RequestId) -> Ns | None:
+        """Its first token came: return when it was dispatched, once."""
+        sent = self._sent.get(request)
+        if sent is None or sent.has_begun:
+            return None
+        sent.has_begun = True
+        self.uncached_in_flight -= sent.uncached_tokens
+        return sent.at_ns
+
     def adopt(self, request: Request) -> None:
         """The request moved here from another replica; reports already count it."""
-        sent = Sent(self.number, 0, expected_output(request))
+        sent = Sent(self.number, 0, expected_output(request), self.now_ns, has_begun=True)
         self._sent[request.id] = sent
         self.output_tokens_expected += sent.output_tokens
 
@@ -113,6 +182,8 @@ class Replica:
         if sent is None:
             return
         self.output_tokens_expected -= sent.output_tokens
+        if not sent.has_begun:
+            self.uncached_in_flight -= sent.uncached_tokens
         if request in self._unseen:
             self._unseen_tokens -= self._unseen.pop(request)
         else:
@@ -120,6 +191,9 @@ class Replica:
 
     def check(self) -> bool:
         """True when the incremental sums match their parts."""
-        return self._unseen_tokens == sum(self._unseen.values()) and self.output_tokens_expected == sum(
-            sent.output_tokens for sent in self._sent.values()
+        sent = self._sent.values()
+        return (
+            self._unseen_tokens == sum(self._unseen.values())
+            and self.output_tokens_expected == sum(item.output_tokens for item in sent)
+            and self.uncached_in_flight == sum(item.uncached_tokens for item in sent if not item.has_begun)
         )

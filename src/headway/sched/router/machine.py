@@ -1,18 +1,19 @@
 """Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, assert_never
 
 import msgspec
 
 from headway.core.decisions import Candidate
 from headway.core.errors import ConfigError, InvariantError
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaReport
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ns_from_ms, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output
-from headway.sched.router.protocol import Dispatched, RoutingPolicy
+from headway.sched.router.prefix_index import PrefixIndex
+from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +28,19 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("pools.prefill and pools.decode need each other: name replicas for both, or for neither")
 
 
+def role_of(request: Request) -> str:
+    """The role of the replicas that can run a request."""
+    match request:
+        case LlmRequest():
+            return "llm"
+        case TextRequest():
+            return "upstream"
+        case DiffusionRequest():
+            return "diffusion"
+        case _:
+            assert_never(request)
+
+
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much work a replica's own queue may hold (late binding)."""
 
@@ -34,12 +48,36 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 2  # waiting requests while no rate is known
 
 
-class Router:
-    """The fleet as this front sees it, and the routing policy."""
+class Choices(msgspec.Struct, frozen=True):
+    """The routing policy, and those of single models that have their own."""
 
-    def __init__(self, policy: RoutingPolicy, pools: PdPools, room: Room) -> None:
+    policy: RoutingPolicy
+    by_model: Mapping[ModelId, RoutingPolicy] = {}  # msgspec copies the default
+
+    def of(self, model: ModelId) -> RoutingPolicy:
+        """Return the policy that routes a model."""
+        return self.by_model.get(model, self.policy)
+
+
+def _always(_node: NodeId, _at_ns: Ns) -> bool:
+    return True
+
+
+class Router:
+    """The fleet as this front sees it, and the routing policies."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        pools: PdPools,
+        room: Room,
+        index: PrefixIndex,
+        is_usable: Callable[[NodeId, Ns], bool] = _always,
+    ) -> None:
+        """`is_usable` says whether health and breaker let a replica be a candidate now."""
         self.replicas: dict[NodeId, Replica] = {}
-        self._policy, self._pools, self._room = policy, pools, room
+        self.index = index
+        self._choices, self._pools, self._room, self._is_usable = choices, pools, room, is_usable
         self._queue_ns_max = ns_from_ms(room.engine_queue_ms)
 
     def join(self, node: NodeId, incarnation: int, at_ns: Ns) -> bool:
@@ -50,19 +88,26 @@ class Router:
         self.replicas[node] = Replica(node, incarnation, at_ns)
         return True
 
-    def lose(self, node: NodeId, incarnation: int) -> bool:
+    def lose(self, node: NodeId, incarnation: int, at_ns: Ns) -> bool:
         """A replica is gone; False when a newer incarnation has already replaced it."""
         known = self.replicas.get(node)
         if known is None or known.incarnation > incarnation:
             return False
         del self.replicas[node]
+        self.index.left(node)
+        for policy in self._policies():
+            policy.observe(Left(at_ns, node))
         return True
+
+    def _policies(self) -> list[RoutingPolicy]:
+        return [self._choices.policy, *self._choices.by_model.values()]
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report of a replica that is there."""
         replica = self.replicas.get(report.replica)
         if replica is not None and replica.incarnation == report.incarnation:
             replica.hear(report, at_ns)
+            self.index.heard(report)
 
     def forecast(self, request: Request, at_ns: Ns) -> list[Candidate]:
         """Return candidates, best first, with the seconds to the first token that each is forecast to need."""
@@ -80,10 +125,16 @@ class Router:
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
         usable: list[Replica] = []
         for replica in self.replicas.values():
-            if self._serves(replica, request) and not replica.is_draining and (not pool or replica.id in pool):
+            if (
+                self._serves(replica, request)
+                and not replica.is_draining
+                and (not pool or replica.id in pool)
+                and self._is_usable(replica.id, at_ns)
+            ):
                 replica.now_ns = at_ns
+                replica.hit_tokens = self.index.hits(request, replica.id)
                 usable.append(replica)
-        ranked = self._policy.rank(request, usable, at_ns)
+        ranked = self._choices.of(request.model).rank(request, usable, at_ns)
         return [self._candidate(self.replicas[item.replica], request, item.score) for item in ranked]
 
     @staticmethod
@@ -91,17 +142,16 @@ class Router:
         report = replica.report
         if report is None:  # it joined and has said nothing yet
             return False
-        role = "llm" if isinstance(request, LlmRequest) else "diffusion"
-        return report.role == role and report.model == request.model
+        is_served = report.model == request.model or request.model in report.models
+        return is_served and report.role == role_of(request)
 
     @staticmethod
     def _candidate(replica: Replica, request: Request, score: float) -> Candidate:
         queue_ns, report = replica.queue_ns, replica.report
-        if queue_ns is None or report is None or not isinstance(request, LlmRequest):
+        if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
             return Candidate(replica.id, 0.0, 0.0, reason=f"score {score:g}, no rate learned")
-        prefill_s = len(request.prompt) / report.prefill_tokens_per_s
-        # An idle replica says nothing because nothing changes: its report does not age.
-        age_s = s_from_ns(replica.now_ns - replica.heard_ns) if report.running or report.waiting else 0.0
+        prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / report.prefill_tokens_per_s
+        age_s = s_from_ns(replica.age_ns)
         return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=f"score {score:g}")
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
@@ -129,12 +179,22 @@ class Router:
 
     def commit(self, request: Request, node: NodeId, at_ns: Ns) -> int:
         """The request goes to `node`; return the number of this dispatch."""
-        self._policy.observe(Dispatched(at_ns, request.id, node))
-        return self.replicas[node].dispatch(request)
+        hits = self.index.hits(request, node)
+        self._choices.of(request.model).observe(Dispatched(at_ns, request, node, hits))
+        self.index.dispatched(request, node)
+        return self.replicas[node].dispatch(request, hits, at_ns)
 
-    def move(self, request: Request, source: NodeId, destination: NodeId) -> None:
+    def begun(self, request: Request, node: NodeId, cached_tokens: int | None, at_ns: Ns) -> None:
+        """The first token of a dispatch came; later ones change nothing."""
+        replica = self.replicas.get(node)
+        sent_ns = None if replica is None else replica.begun(request.id)
+        if sent_ns is not None:
+            learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
+            self._choices.of(request.model).observe(learned)
+
+    def move(self, request: Request, source: NodeId, destination: NodeId, at_ns: Ns) -> None:
         """The request changed its owner."""
-        self.end(request.id, source)
+        self.end(request, source, 0, at_ns)
         if destination in self.replicas:
             self.replicas[destination].adopt(request)
 
@@ -143,10 +203,11 @@ class Router:
         if node in self.replicas:
             self.replicas[node].is_full = True
 
-    def end(self, request: RequestId, node: NodeId) -> None:
+    def end(self, request: Request, node: NodeId, output_tokens: int, at_ns: Ns) -> None:
         """A dispatch to `node` is over."""
         if node in self.replicas:
-            self.replicas[node].end(request)
+            self.replicas[node].end(request.id)
+            self._choices.of(request.model).observe(Ended(at_ns, request.id, node, output_tokens))
 
     def check(self) -> None:
         """Raise InvariantError unless the incremental sums match their parts."""

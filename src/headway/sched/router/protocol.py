@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
+from headway.core.reports import StepCoefficients
 from headway.core.request import Request
 from headway.core.units import Ns
 
@@ -36,6 +37,71 @@ class ReplicaView(Protocol):
         """Output tokens of this front's unfinished dispatches, as predicted."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """Not yet scheduled there."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """This front's own unfinished dispatches."""
+        ...
+
+    @property
+    def hit_tokens(self) -> int:
+        """Prompt tokens of the request being ranked that are predicted to be cached there."""
+        ...
+
+    @property
+    def uncached_in_flight(self) -> int:
+        """Prompt tokens of this front's dispatches that had no first token yet, less their predicted hits."""
+        ...
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of its KV blocks in use, [0, 1]; 0 while unknown."""
+        ...
+
+    @property
+    def kv_tokens_total(self) -> int:
+        """KV capacity in tokens; 0 while unknown."""
+        ...
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Learned; 0 while unknown."""
+        ...
+
+    @property
+    def step_ns(self) -> Ns:
+        """Smoothed time of its steps; 0 while unknown."""
+        ...
+
+    @property
+    def step_cost(self) -> StepCoefficients | None:
+        """What it believes its steps cost."""
+        ...
+
+    @property
+    def age_ns(self) -> Ns:
+        """Age of what is known; 0 for an idle replica, whose report does not age."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """`engine`, `scrape` or `counted` (core.reports)."""
+        ...
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """LoRA adapters loaded there."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Its machine."""
+        ...
+
 
 class Scored(msgspec.Struct, frozen=True, gc=False):
     """One candidate of a policy; the lowest score wins, ties go to the lowest replica id."""
@@ -45,11 +111,41 @@ class Scored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
-    """A request went to a replica: the only thing a routing policy may learn from."""
+    """A request went to a replica, where `hit_tokens` of its prompt were predicted to be cached."""
+
+    at_ns: Ns
+    request: Request
+    replica: NodeId
+    hit_tokens: int = 0
+
+
+class FirstToken(msgspec.Struct, frozen=True, gc=False):
+    """Its first token came; `cached_tokens` as the replica says, None when it does not."""
 
     at_ns: Ns
     request: RequestId
     replica: NodeId
+    since_dispatch_ns: Ns
+    cached_tokens: int | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A dispatch is over, in whatever way."""
+
+    at_ns: Ns
+    request: RequestId
+    replica: NodeId
+    output_tokens: int
+
+
+class Left(msgspec.Struct, frozen=True, gc=False):
+    """A replica is gone, with everything it had cached."""
+
+    at_ns: Ns
+    replica: NodeId
+
+
+Learned = Dispatched | FirstToken | Ended | Left
 
 
 class RoutingPolicy(Protocol):
@@ -59,8 +155,8 @@ class RoutingPolicy(Protocol):
         """Return candidates, best first; a subset of `replicas`. Writes nothing."""
         ...
 
-    def observe(self, event: Dispatched) -> None:
-        """Learn from a dispatch. The only method that may change policy state."""
+    def observe(self, event: Learned) -> None:
+        """Learn from what happened. The only method that may change policy state."""
         ...
 
 

@@ -13,7 +13,7 @@ def test_own_dispatches_count_until_a_report_has_seen_them() -> None:  # SPEC A5
     view = replica()
     view.hear(report("rep-a", 1), 0)
     for name in ("req-1", "req-2"):
-        view.dispatch(llm(name, prompt=30))
+        view.dispatch(llm(name, prompt=30), 0, 0)
     assert (view.requests, view.queued_tokens) == (2, 60)
     view.hear(report("rep-a", 2, submits_seen=1, running=1), 1)
     assert (view.requests, view.queued_tokens) == (2, 30)
@@ -34,7 +34,7 @@ def test_queue_drains_at_the_learned_rate_since_the_report() -> None:  # SPEC A5
 
 def test_an_end_counts_before_the_next_report() -> None:
     view = replica()
-    view.dispatch(llm("req-1"))
+    view.dispatch(llm("req-1"), 0, 0)
     view.hear(report("rep-a", 1, submits_seen=1, running=1), 0)
     view.end(llm("req-1").id)
     assert view.requests == 0

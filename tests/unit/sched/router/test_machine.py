@@ -6,13 +6,15 @@ from headway.core.ids import ModelId, NodeId
 from headway.core.units import NS_PER_S
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
-from headway.sched.router.machine import PdPools, Room, Router
+from headway.sched.router.machine import Choices, PdPools, Room, Router
+from headway.sched.router.prefix_index import IndexParams, PrefixIndex
 
 A, B = NodeId("rep-a"), NodeId("rep-b")
 
 
 def router(pools: PdPools | None = None, **reports: dict[str, object]) -> Router:
-    made = Router(routing_policy(PolicyChoice("least_tokens")), pools or PdPools(), Room(engine_queue_ms=100.0))
+    choices = Choices(routing_policy(PolicyChoice("least_tokens")))
+    made = Router(choices, pools or PdPools(), Room(engine_queue_ms=100.0), PrefixIndex(IndexParams()))
     for place, node in enumerate((A, B)):
         made.join(node, 1, 0)
         made.hear(report(node, 1, **reports.get("ab"[place], {})), 0)
@@ -38,7 +40,7 @@ def test_only_replicas_of_the_model_and_role_that_are_there_are_candidates() -> 
     assert made.forecast(llm("req-1"), 0) == []
     made = router(a={"draining": True})
     assert [c.replica for c in made.forecast(llm("req-1"), 0)] == [B]
-    assert made.lose(B, 1)
+    assert made.lose(B, 1, 0)
     assert made.forecast(llm("req-1"), 0) == []
 
 
@@ -48,7 +50,7 @@ def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SP
     assert (split.replica, split.decode) == (A, B)
     (whole,) = made.forecast(llm("req-2", prompt=49), 0)
     assert (whole.replica, whole.decode) == (B, None)
-    made.lose(A, 1)
+    made.lose(A, 1, 0)
     (left,) = made.forecast(llm("req-3", prompt=50), 0)
     assert (left.replica, left.decode) == (B, None)
 
@@ -93,6 +95,6 @@ def test_a_move_takes_the_expected_output_along() -> None:  # SPEC C4
     made = router()
     request = llm("req-1", output_tokens_predicted=9)
     made.commit(request, A, 0)
-    made.move(request, A, B)
+    made.move(request, A, B, 0)
     assert (made.replicas[A].output_tokens_expected, made.replicas[B].output_tokens_expected) == (0, 9)
     made.check()

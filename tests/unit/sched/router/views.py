@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, StepCoefficients
 from headway.core.request import LlmRequest, SamplingParams
 
 
@@ -15,6 +15,19 @@ class View(msgspec.Struct, frozen=True):
     queued_tokens: int = 0
     kv_tokens: int = 0
     output_tokens_expected: int = 0
+    waiting: int = 0
+    in_flight: int = 0
+    hit_tokens: int = 0
+    uncached_in_flight: int = 0
+    kv_usage: float = 0.0
+    kv_tokens_total: int = 0
+    prefill_tokens_per_s: float = 0.0
+    step_ns: int = 0
+    step_cost: StepCoefficients | None = None
+    age_ns: int = 0
+    source: str = "engine"
+    adapters: tuple[str, ...] = ()
+    host: str = ""
 
 
 def llm(name: str, prompt: int = 10, max_tokens: int = 20, **change: Any) -> LlmRequest:  # Any: fields of LlmRequest

@@ -7,7 +7,7 @@ import msgspec
 
 from headway.core.request import Request
 from headway.core.units import Ns
-from headway.sched.router.protocol import Dispatched, ReplicaView, Scored, by_score
+from headway.sched.router.protocol import Learned, ReplicaView, Scored, by_score
 
 
 class LeastRequests:
@@ -28,5 +28,5 @@ class LeastRequests:
         """Order by waiting + running."""
         return by_score([Scored(replica.id, float(replica.requests)) for replica in replicas])
 
-    def observe(self, event: Dispatched) -> None:
+    def observe(self, event: Learned) -> None:
         """Nothing to learn."""

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from headway.core.draw import draw_below
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
-from headway.sched.router.protocol import Dispatched, ReplicaView, Scored, by_score
+from headway.sched.router.protocol import Learned, ReplicaView, Scored, by_score
 
 
 class PowerOfTwo:
@@ -31,11 +31,11 @@ class PowerOfTwo:
         """Return the two drawn replicas, the lighter one first."""
         pool = sorted(replicas, key=lambda replica: replica.id)
         if len(pool) > 2:
-            attempt = request.attempts if isinstance(request, LlmRequest) else 0
+            attempt = 0 if isinstance(request, DiffusionRequest) else request.attempts
             first = pool.pop(draw_below(self._params.seed, request.id, attempt, 0, len(pool)))
             second = pool.pop(draw_below(self._params.seed, request.id, attempt, 1, len(pool)))
             pool = [first, second]
         return by_score([Scored(replica.id, float(replica.requests)) for replica in pool])
 
-    def observe(self, event: Dispatched) -> None:
+    def observe(self, event: Learned) -> None:
         """Nothing to learn."""

@@ -8,7 +8,7 @@ import msgspec
 from headway.core.ids import NodeId
 from headway.core.request import Request
 from headway.core.units import Ns
-from headway.sched.router.protocol import Dispatched, ReplicaView, Scored
+from headway.sched.router.protocol import Dispatched, Learned, ReplicaView, Scored
 
 
 class RoundRobin:
@@ -33,6 +33,7 @@ class RoundRobin:
         turn = [i for i in ids if last is not None and i > last] + [i for i in ids if last is None or i <= last]
         return [Scored(replica, float(place)) for place, replica in enumerate(turn)]
 
-    def observe(self, event: Dispatched) -> None:
+    def observe(self, event: Learned) -> None:
         """Move the turn."""
-        self._last = event.replica
+        if isinstance(event, Dispatched):
+            self._last = event.replica

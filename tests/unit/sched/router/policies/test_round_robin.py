@@ -13,7 +13,7 @@ def test_takes_turns_by_id_and_wraps() -> None:  # SPEC A1
     turns = []
     for _ in range(4):
         turns.append(ranked(policy)[0])
-        policy.observe(Dispatched(0, llm("req-1").id, turns[-1]))
+        policy.observe(Dispatched(0, llm("req-1"), turns[-1]))
     assert turns == ["rep-a", "rep-b", "rep-c", "rep-a"]
 
 
