@@ -171,6 +171,13 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     decisions: tuple[Decision, ...] = ()
 
 
+class Probed(msgspec.Struct, frozen=True, tag=True):
+    """One health check of the sender's upstream."""
+
+    ok: bool
+    reason: str  # what was asked and what came back; for people
+
+
 class Held(msgspec.Struct, frozen=True):
     """One request that a worker holds."""
 
@@ -228,6 +235,7 @@ Message = (
     | Reserved
     | TakeOver
     | Report
+    | Probed
     | Holding
     | Handover
     | Release

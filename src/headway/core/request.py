@@ -107,6 +107,7 @@ class TextRequest(msgspec.Struct, frozen=True, tag=True):
     allow_degrade: tuple[str, ...] = ()
     ignores_eos: bool = False
     is_stream: bool = False
+    is_idempotent: bool = False  # temperature 0 or a seed: run twice, it says the same, so that it may be hedged
 
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):

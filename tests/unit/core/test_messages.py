@@ -6,7 +6,7 @@ import pytest
 from headway.core.effects import Effect, End, Send
 from headway.core.events import Event, MessageArrived, StepDone
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
-from headway.core.messages import Cancel, Message, Submit
+from headway.core.messages import Cancel, Message, Probed, Submit
 from headway.core.plans import StepTiming
 from headway.core.request import FinishReason, LlmRequest, SamplingParams, Slo
 
@@ -23,7 +23,9 @@ REQUEST = LlmRequest(
 
 
 @pytest.mark.parametrize(
-    "message", [Submit(REQUEST, 1, (4,)), Cancel(RequestId("req-1"), 2)], ids=lambda m: type(m).__name__
+    "message",
+    [Submit(REQUEST, 1, (4,)), Cancel(RequestId("req-1"), 2), Probed(False, "GET /health: 503")],
+    ids=lambda m: type(m).__name__,
 )
 def test_a_message_comes_back_equal(message: Message) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Message) == message
