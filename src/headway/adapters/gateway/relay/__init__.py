@@ -1,0 +1,1 @@
+"""Relays requests for upstream models: bytes in, bytes out, nothing serialised again."""

@@ -1,0 +1,1 @@
+"""Talks to OpenAI-compatible servers: vLLM, SGLang, llama.cpp, TGI, another Headway."""
