@@ -5,7 +5,7 @@ from typing import Final
 from headway.sched.admission.protocol import AdmissionPolicy
 from headway.sched.executor.protocol import PacePolicy
 from headway.sched.registry import PolicyChoice, select
-from headway.sched.router.protocol import RoutingPolicy
+from headway.sched.router.protocol import ReplicaView, RoutingPolicy
 
 ROUTERS: Final = "headway.sched.router.policies"
 ADMISSIONS: Final = "headway.sched.admission.policies"
@@ -14,8 +14,8 @@ PACES: Final = "headway.sched.executor.policies"
 
 def routing_policy(choice: PolicyChoice) -> RoutingPolicy:
     """Build a routing policy. Raises ConfigError."""
-    has = dict.fromkeys(("requests", "queued_tokens", "kv_tokens", "output_tokens_expected"), True)
-    cls, params = select(ROUTERS, "router", choice, has)
+    views = {name: True for name, value in vars(ReplicaView).items() if isinstance(value, property)}
+    cls, params = select(ROUTERS, "router", choice, {**views, "block_hashes": True})
     policy: RoutingPolicy = cls(params)
     return policy
 

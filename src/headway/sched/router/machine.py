@@ -13,7 +13,7 @@ from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequ
 from headway.core.units import Ns, ns_from_ms, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output
 from headway.sched.router.prefix_index import PrefixIndex
-from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy
+from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,7 +135,7 @@ class Router:
                 replica.hit_tokens = self.index.hits(request, replica.id)
                 usable.append(replica)
         ranked = self._choices.of(request.model).rank(request, usable, at_ns)
-        return [self._candidate(self.replicas[item.replica], request, item.score) for item in ranked]
+        return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
 
     @staticmethod
     def _serves(replica: Replica, request: Request) -> bool:
@@ -146,13 +146,14 @@ class Router:
         return is_served and report.role == role_of(request)
 
     @staticmethod
-    def _candidate(replica: Replica, request: Request, score: float) -> Candidate:
+    def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
+        why = f"score {item.score:g}" + (f": {item.reason}" if item.reason else "")
         queue_ns, report = replica.queue_ns, replica.report
         if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
-            return Candidate(replica.id, 0.0, 0.0, reason=f"score {score:g}, no rate learned")
+            return Candidate(replica.id, 0.0, 0.0, reason=f"{why}, no rate learned")
         prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / report.prefill_tokens_per_s
         age_s = s_from_ns(replica.age_ns)
-        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=f"score {score:g}")
+        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=why)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""

@@ -108,6 +108,7 @@ class Scored(msgspec.Struct, frozen=True, gc=False):
 
     replica: NodeId
     score: float
+    reason: str = ""  # the parts of the score, for whoever asks why
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):

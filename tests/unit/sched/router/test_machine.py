@@ -1,13 +1,17 @@
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.sched.router.views import llm, report
 
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
+from headway.core.request import Request
 from headway.core.units import NS_PER_S
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import Choices, PdPools, Room, Router
 from headway.sched.router.prefix_index import IndexParams, PrefixIndex
+from headway.sched.router.protocol import Learned, ReplicaView, Scored
 
 A, B = NodeId("rep-a"), NodeId("rep-b")
 
@@ -53,6 +57,24 @@ def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SP
     made.lose(A, 1, 0)
     (left,) = made.forecast(llm("req-3", prompt=50), 0)
     assert (left.replica, left.decode) == (B, None)
+
+
+class _Fixed:
+    """Ranks one replica, with a reason."""
+
+    def rank(self, request: Request, replicas: Sequence[ReplicaView], at_ns: int) -> list[Scored]:
+        return [Scored(B, 2.0, "10 queued - 8 cached")]
+
+    def observe(self, event: Learned) -> None:
+        return
+
+
+def test_a_candidate_carries_the_parts_of_its_score() -> None:  # SPEC L-5
+    made = Router(Choices(_Fixed()), PdPools(), Room(), PrefixIndex(IndexParams()))
+    made.join(B, 1, 0)
+    made.hear(report(B, 1, prefill_tokens_per_s=100.0), 0)
+    (candidate,) = made.forecast(llm("req-1"), 0)
+    assert candidate.reason == "score 2: 10 queued - 8 cached"
 
 
 def test_half_a_pair_of_pools_is_refused() -> None:  # SPEC M1
