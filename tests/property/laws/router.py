@@ -1,40 +1,58 @@
-"""Routing policies."""
+"""Routing policies: replicas in any state, and a history of everything that a router tells a policy."""
 
 import pickle
 from random import Random
 
-from tests.property.llm_world import make_request
-from tests.unit.sched.router.views import View
+from tests.unit.sched.router.rivals import asked, history, view
 
-from headway.core.ids import NodeId
-from headway.core.request import LlmRequest
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
+from headway.core.units import NS_PER_S
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
-from headway.sched.router.protocol import Dispatched
+from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left
+
+NOW = 500 * NS_PER_S
+
+
+def _text(request: LlmRequest, number: int) -> TextRequest:
+    return TextRequest(
+        RequestId(f"text-{number}"),
+        request.tenant,
+        request.model,
+        request.prompt_tokens,
+        20,
+        0,
+        block_hashes=request.block_hashes,
+        block_tokens=request.block_tokens,
+        lora="poet",
+    )
 
 
 class RouterScene:
-    """A fleet and some requests."""
+    """A fleet and requests of all three kinds."""
 
     def __init__(self, name: str, rng: Random, shuffle: int) -> None:
         self.policy = routing_policy(PolicyChoice(name))
-        self.fleet = [
-            View(NodeId(f"rep-{i}"), rng.randint(0, 4), rng.randint(0, 300), rng.randint(0, 300), rng.randint(0, 99))
-            for i in range(rng.randint(1, 7))
-        ]
+        tokens = [asked(rng, f"req-{number}") for number in range(4)]
+        image = DiffusionRequest(RequestId("req-image"), TenantId("t"), ModelId("m"), 4, 8, 8, 1, 0)
+        self.requests: list[Request] = [*tokens, _text(tokens[0], 0), image]
+        longest = max(tokens, key=lambda request: request.prompt_tokens)
+        self.fleet = [view(rng, f"rep-{place}", longest) for place in range(rng.randint(1, 7))]
         Random(shuffle).shuffle(self.fleet)
-        self.requests: list[LlmRequest] = [make_request(number, (1, 2, 3)) for number in range(5)]
-        self.policy.observe(Dispatched(0, make_request(0, (1, 2, 3)), NodeId("rep-0")))
+        for event in history(f"{name}-{rng.random()}"):
+            self.policy.observe(event)
+        self.policy.observe(Dispatched(NOW, tokens[0], NodeId("rep-0"), 16))
 
     def query(self) -> object:
         """Ranks for every request."""
-        return [[(s.replica, s.score) for s in self.policy.rank(r, self.fleet, 5)] for r in self.requests]
+        return [[(s.replica, s.score, s.reason) for s in self.policy.rank(r, self.fleet, NOW)] for r in self.requests]
 
     def allowed(self, answer: object) -> bool:
         """Replicas of the fleet, each once, at least one."""
         assert isinstance(answer, list)
         ids = {view.id for view in self.fleet}
-        names = [[replica for replica, _score in ranked] for ranked in answer]
+        names = [[item[0] for item in ranked] for ranked in answer]
         return all(ranked and len(set(ranked)) == len(ranked) and set(ranked) <= ids for ranked in names)
 
     def state(self) -> bytes:
@@ -42,10 +60,15 @@ class RouterScene:
         return pickle.dumps(vars(self.policy))
 
     def conserves(self) -> None:
-        """Every request finds a replica, dispatch after dispatch."""
-        for request in self.requests * 4:
-            best = self.policy.rank(request, self.fleet, 5)[0]
-            self.policy.observe(Dispatched(5, request, best.replica))
+        """Every request finds a replica, whatever begins, ends or leaves in between."""
+        for place, request in enumerate(self.requests * 4):
+            best = self.policy.rank(request, self.fleet, NOW)[0].replica
+            self.policy.observe(Dispatched(NOW + place, request, best))
+            self.policy.observe(FirstToken(NOW + place, request.id, best, 5, None))
+            if place % 5 == 4:
+                self.policy.observe(Left(NOW + place, best))
+            self.policy.observe(Ended(NOW + place, request.id, best, 3))
+        assert all(self.policy.rank(request, self.fleet, NOW) for request in self.requests)
 
 
 def scene(name: str, rng: Random, shuffle: int = 0) -> RouterScene:

@@ -32,9 +32,8 @@ class View(msgspec.Struct, frozen=True):
 
 def llm(name: str, prompt: int = 10, max_tokens: int = 20, **change: Any) -> LlmRequest:  # Any: fields of LlmRequest
     sampling = SamplingParams(max_tokens=max_tokens, temperature=0)
-    request = LlmRequest(
-        RequestId(name), TenantId("default"), ModelId("synthetic"), tuple(range(1, prompt + 1)), sampling, 0
-    )
+    tokens = change.pop("tokens", tuple(range(1, prompt + 1)))
+    request = LlmRequest(RequestId(name), TenantId("default"), ModelId("synthetic"), tokens, sampling, 0)
     return msgspec.structs.replace(request, **change)
 
 
