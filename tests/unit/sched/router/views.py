@@ -27,6 +27,8 @@ class View(msgspec.Struct, frozen=True):
     age_ns: int = 0
     source: str = "engine"
     adapters: tuple[str, ...] = ()
+    adapters_max: int = 0
+    queued_tokens_spread: int = 0
     host: str = ""
 
 

@@ -1,0 +1,295 @@
+"""`cost_aware`: what each part charges, and in which order replicas come (SPEC A2, A4, A5, A6)."""
+
+from typing import Any
+
+import pytest
+from tests.unit.sched.router.views import View, llm
+
+from headway.core.ids import NodeId, RequestId
+from headway.core.reports import StepCoefficients
+from headway.core.request import DiffusionRequest, Slo
+from headway.core.units import NS_PER_S, Ns, ns_from_ms, ns_from_s
+from headway.sched.router.cost_terms import KvPull
+from headway.sched.router.policies.cost_aware import CostAware
+from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left
+
+A, B, C = NodeId("rep-a"), NodeId("rep-b"), NodeId("rep-c")
+COST = StepCoefficients(base_ns=10e6, row_ns=0.1e6, kv_ns=0.0, token_ns=0.1e6, pair_ns=0.0)
+
+
+def policy(**params: Any) -> CostAware:  # Any: fields of Params
+    return CostAware(CostAware.Params(**{"explore": 0.0, **params}))
+
+
+def view(node: NodeId, **fields: Any) -> View:  # Any: fields of View
+    return View(node, **{"prefill_tokens_per_s": 1000.0, "step_cost": COST, **fields})
+
+
+def order(made: CostAware, *views: View, at_ns: Ns = 0, **request: Any) -> list[str]:  # Any: fields of LlmRequest
+    asked = llm("req-1", **{"prompt": 100, "output_tokens_predicted": 10, **request})
+    return [item.replica for item in made.rank(asked, views, at_ns)]
+
+
+def costs(made: CostAware, *views: View, **request: Any) -> dict[str, dict[str, float]]:  # Any: fields of LlmRequest
+    asked = llm("req-1", **{"prompt": 100, "output_tokens_predicted": 10, **request})
+    return {str(node): found for node, found in made.explain(asked, views, 0).items()}
+
+
+def serve(
+    made: CostAware, name: str, node: NodeId, at_ns: Ns, first_ns: Ns | None = None, **fields: Any
+) -> None:  # Any: fields of LlmRequest
+    """Dispatch a request, let its first token come, and end it."""
+    request = llm(name, **{"prompt": 1000, **fields})
+    made.observe(Dispatched(at_ns, request, node))
+    made.observe(FirstToken(at_ns + (first_ns or 1), request.id, node, first_ns or 1))
+    made.observe(Ended(at_ns + (first_ns or 1), request.id, node, 1))
+
+
+def test_the_parts_add_up_to_the_score() -> None:  # SPEC A2, L-5
+    made = policy(host="h-1", tenant=1.0)
+    made.observe(Dispatched(0, llm("req-0", tenant="other"), A))
+    views = (
+        view(A, queued_tokens=300, requests=4, kv_tokens_total=200, kv_usage=0.9, host="h-2"),
+        view(B, queued_tokens_spread=10, age_ns=NS_PER_S),
+    )
+    slo = Slo(ttft_deadline_ns=ns_from_ms(50), tpot_ns=ns_from_ms(1), e2e_deadline_ns=ns_from_ms(60))
+    asked = llm("req-1", prompt=100, output_tokens_predicted=10, slo=slo, lora="sql")
+    found = made.explain(asked, views, 0)
+    for item in made.rank(asked, views, 0):
+        assert sum(found[item.replica].values()) == item.score
+
+
+def test_queue_and_prefill_are_tokens_over_the_replicas_own_rate() -> None:  # SPEC A2
+    found = costs(policy(), view(A, queued_tokens=500), view(B, queued_tokens=500, prefill_tokens_per_s=2000.0))
+    assert (found[A]["queue"], found[A]["prefill"]) == (0.5, pytest.approx(0.1))
+    assert (found[B]["queue"], found[B]["prefill"]) == (0.25, pytest.approx(0.05))
+
+
+def test_decode_is_charged_at_the_resulting_batch() -> None:  # SPEC A2
+    assert costs(policy(), view(A, requests=9))[A]["decode"] == pytest.approx(10 * (0.010 + 10 * 0.0001))
+
+
+def test_the_delay_of_those_that_are_there_belongs_to_the_cost() -> None:
+    # LMetric (arXiv 2603.15202): a hit on a crowded replica is not as cheap as on an idle one
+    found = costs(policy(), view(A, requests=20), view(B))
+    assert found[A]["others"] == pytest.approx(20 * (0.1 + 10 * 0.0001))
+    assert found[B]["others"] == 0.0
+
+
+def test_low_load_keeps_a_prefix_together_and_high_load_spreads_it() -> None:
+    # sglang PR#25466, production-stack#957: one score, no threshold
+    made = policy()
+    assert order(made, view(A, hit_tokens=900, requests=1), view(B), prompt=1000) == [A, B]
+    assert order(made, view(A, hit_tokens=900, queued_tokens=5000, requests=9), view(B), prompt=1000) == [B, A]
+
+
+def test_each_replica_is_judged_alone() -> None:
+    # vllm-router PR#238: one hot replica does not switch prefix routing off for the others
+    hot = view(C, queued_tokens=50_000, requests=200)
+    assert order(policy(), view(A, hit_tokens=900, requests=2), view(B, requests=1), hot, prompt=1000) == [A, B, C]
+
+
+def test_a_prefix_that_all_hold_decides_nothing() -> None:
+    # production-stack#957: what counts is the seconds saved against the others
+    shared = {"hit_tokens": 900}
+    assert order(policy(), view(A, requests=3, **shared), view(B, **shared), prompt=1000) == [B, A]
+
+
+def test_saved_seconds_count_and_not_the_matched_share() -> None:
+    # GAIE#2561: a whole match of a short prompt is worth less than half of a long one
+    made = policy()
+    busy = {"queued_tokens": 200}
+    assert order(made, view(A, hit_tokens=90, **busy), view(B), prompt=100) == [B, A]
+    assert order(made, view(A, hit_tokens=4000, **busy), view(B), prompt=8000) == [A, B]
+
+
+def test_a_slow_replica_gets_less() -> None:
+    slow = view(A, prefill_tokens_per_s=250.0)
+    assert order(policy(), slow, view(B, queued_tokens=200)) == [B, A]
+    assert order(policy(), slow, view(B, queued_tokens=400)) == [A, B]
+
+
+def test_kv_that_would_not_fit_is_charged() -> None:  # SPEC A2
+    # smg PR#1621: request counts miss a full KV
+    full = view(A, kv_tokens_total=1000, kv_usage=0.95)
+    empty = view(B, kv_tokens_total=1000, kv_usage=0.5)
+    found = costs(policy(), full, empty)
+    assert found[A]["kv"] > 0.0
+    assert found[B]["kv"] == 0.0
+
+
+def test_a_deadline_that_is_missed_costs() -> None:
+    slo = Slo(ttft_deadline_ns=ns_from_ms(400))
+    found = costs(policy(slo=2.0), view(A, queued_tokens=500), view(B, queued_tokens=200), slo=slo)
+    assert found[A]["slo"] == pytest.approx(2 * 0.2)
+    assert found[B]["slo"] == 0.0
+
+
+def test_a_tpot_above_the_slo_costs_for_every_token() -> None:
+    found = costs(policy(slo=1.0), view(A, requests=49), slo=Slo(tpot_ns=ns_from_ms(12)))
+    assert found[A]["slo"] == pytest.approx(10 * (0.015 - 0.012))
+
+
+def test_one_tenants_flood_is_spread() -> None:
+    made = policy(tenant=1.0)
+    for place in range(4):
+        made.observe(Dispatched(0, llm(f"req-f{place}", tenant="flood"), A))
+    made.observe(Dispatched(0, llm("req-o", tenant="other"), B))
+    found = costs(made, view(A), view(B), tenant="flood")
+    assert found[A]["tenant"] > 0.0
+    assert found[B]["tenant"] == 0.0
+    assert costs(made, view(A), view(B), tenant="other")[A]["tenant"] == 0.0
+
+
+def test_a_tenant_that_is_alone_is_not_spread() -> None:
+    made = policy(tenant=1.0)
+    for place in range(4):
+        made.observe(Dispatched(0, llm(f"req-f{place}"), A))
+    assert costs(made, view(A), view(B))[A]["tenant"] == 0.0
+
+
+def test_another_host_costs_a_little() -> None:
+    made = policy(host="h-1", other_host_s=0.25)
+    found = costs(made, view(A, host="h-2"), view(B, host="h-1"), view(C))
+    assert [found[node]["topology"] for node in (A, B, C)] == [0.25, 0.0, 0.0]
+
+
+def test_a_loaded_adapter_is_preferred_and_one_on_its_way_too() -> None:  # SPEC A6
+    made = policy(adapter_load_s=0.5)
+    loaded = view(A, adapters=("sql",))
+    assert order(made, loaded, view(B), lora="sql") == [A, B]
+    made.observe(Dispatched(0, llm("req-0", lora="sql"), C))
+    found = costs(made, loaded, view(B), view(C), lora="sql")
+    assert [found[node]["adapter"] for node in (A, B, C)] == [0.0, 0.5, 0.0]
+
+
+def test_an_adapter_is_loaded_on_a_bounded_number_of_replicas() -> None:  # SPEC A6
+    # llm-d-router#709: hot spots, then eviction storms
+    made = policy(adapter_replicas_max=2)
+    loaded = [view(node, adapters=("sql",), queued_tokens=9000) for node in (A, B)]
+    assert set(order(made, *loaded, view(C), lora="sql")) == {A, B}
+    assert order(made, loaded[0], view(C), lora="sql")[0] == C
+
+
+def test_a_pull_is_offered_only_where_replicas_can_fetch() -> None:  # SPEC A2
+    holder, other = view(A, hit_tokens=1800, queued_tokens=9000), view(B)
+    assert costs(policy(), holder, other, prompt=2000)[B]["pull"] == 0.0
+    pull = KvPull(bytes_per_token=1e5, bytes_per_s=1e9, fixed_s=0.1)
+    found = costs(policy(kv_pull=pull), holder, other, prompt=2000)
+    assert found[B]["pull"] == pytest.approx(0.1 + 1800 * 1e5 / 1e9)
+    assert found[B]["prefill"] == pytest.approx(0.2)
+    assert found[A]["pull"] == 0.0
+
+
+def test_a_pull_dearer_than_computing_again_is_not_taken() -> None:
+    # llm-d measured a floor of about a second: bandwidth alone would always pull
+    pull = KvPull(bytes_per_token=1e5, bytes_per_s=1e9, fixed_s=5.0)
+    found = costs(policy(kv_pull=pull), view(A, hit_tokens=1800), view(B), prompt=2000)
+    assert (found[B]["pull"], found[B]["prefill"]) == (0.0, 2.0)
+
+
+def test_a_replica_without_a_rate_is_taken_for_a_typical_one() -> None:
+    # aibrix#547: a cold start without metrics stays routable
+    cold = View(A)
+    found = costs(policy(), cold, view(B), view(C))
+    assert (found[A]["prefill"], found[A]["decode"]) == (
+        found[B]["prefill"],
+        pytest.approx(found[B]["decode"], rel=0.01),
+    )
+    assert order(policy(), cold, view(B, queued_tokens=10), view(C, queued_tokens=10))[0] == A
+
+
+def test_a_rate_is_learned_from_first_tokens_where_no_report_says_it() -> None:
+    made = policy()
+    for place in range(4):
+        serve(made, f"req-{place}", A, place * NS_PER_S, ns_from_s(0.5))
+    assert costs(made, View(A, source="scrape"))[A]["prefill"] == pytest.approx(100 * 0.5 / 1000)
+
+
+def test_a_step_time_is_learned_from_ends_where_no_report_says_it() -> None:
+    made = policy()
+    for place in range(4):
+        request = llm(f"req-{place}", prompt=100)
+        made.observe(Dispatched(0, request, A))
+        made.observe(FirstToken(1, request.id, A, 1))
+        made.observe(Ended(1 + ns_from_ms(90), request.id, A, 10))
+    assert costs(made, View(A, source="scrape"))[A]["decode"] == pytest.approx(10 * 0.01)
+
+
+def test_fronts_that_saw_the_same_old_report_do_not_all_take_one_replica() -> None:
+    # aibrix#646: metric-refresh herding
+    stale = {"queued_tokens": 1000, "queued_tokens_spread": 500}
+    views = (view(A, **stale), view(B, **{**stale, "queued_tokens": 1001}))
+    first = {policy().rank(llm(f"req-{place}"), views, 0)[0].replica for place in range(20)}
+    assert first == {A, B}
+
+
+def test_exploration_tries_the_replica_that_was_not_heard_of_for_longest() -> None:
+    made = policy(explore=1.0, explore_s=0.2)
+    serve(made, "req-0", A, 0)
+    assert order(made, view(A), view(B, queued_tokens=100)) == [B, A]
+    assert order(made, view(A), view(B, queued_tokens=1000)) == [A, B]
+
+
+# Sessions
+
+
+def test_a_session_is_bound_by_its_first_token_and_not_by_its_dispatch() -> None:  # SPEC A4
+    made = policy(margin_s=0.05, dwell_s=0.0)
+    worse = view(A, queued_tokens=40)
+    made.observe(Dispatched(0, llm("req-0", session="s"), A))
+    assert order(made, worse, view(B), session="s") == [B, A]
+    made.observe(FirstToken(1, RequestId("req-0"), A, 1))
+    assert order(made, worse, view(B), session="s") == [A, B]
+
+
+def test_a_session_moves_only_for_a_gain_above_both_margins() -> None:  # SPEC A4
+    made = policy(margin_s=0.05, margin_ratio=0.5, dwell_s=0.0)
+    serve(made, "req-0", A, 0, session="s")
+    assert order(made, view(A, queued_tokens=180), view(B), session="s", at_ns=9) == [A, B]  # 0.18 s of 0.38 s
+    assert order(made, view(A, queued_tokens=400), view(B), session="s", at_ns=9) == [B, A]
+
+
+def test_a_session_that_just_came_stays() -> None:  # SPEC A4
+    made = policy(margin_s=0.01, dwell_s=2.0)
+    serve(made, "req-0", A, 0, session="s")
+    crowded = view(A, queued_tokens=4000)
+    assert order(made, crowded, view(B), session="s", at_ns=NS_PER_S) == [A, B]
+    assert order(made, crowded, view(B), session="s", at_ns=3 * NS_PER_S) == [B, A]
+
+
+def test_a_failed_dispatch_elsewhere_moves_no_session() -> None:  # SPEC A4
+    made = policy(dwell_s=0.0)
+    serve(made, "req-0", A, 0, session="s")
+    made.observe(Dispatched(5, llm("req-2", session="s"), B))
+    made.observe(Ended(6, RequestId("req-2"), B, 0))
+    assert order(made, view(A, queued_tokens=40), view(B), session="s") == [A, B]
+
+
+def test_a_session_of_a_lost_replica_is_free() -> None:  # SPEC A4
+    made = policy()
+    serve(made, "req-0", A, 0, session="s")
+    made.observe(Left(1, A))
+    assert order(made, view(A, queued_tokens=40), view(B), session="s") == [B, A]
+
+
+def test_sessions_of_two_tenants_are_two_sessions() -> None:
+    made = policy()
+    serve(made, "req-0", A, 0, session="s")
+    assert order(made, view(A, queued_tokens=40), view(B), session="s", tenant="other") == [B, A]
+
+
+def test_an_image_is_ranked_by_the_steps_ahead() -> None:
+    image = DiffusionRequest(RequestId("req-1"), llm("x").tenant, llm("x").model, 8, 64, 64, 0, 0)
+    ranked = policy().rank(image, [View(A, requests=3, step_ns=100), View(B, step_ns=100)], 0)
+    assert [item.replica for item in ranked] == [B, A]
+
+
+def test_everything_that_ended_is_forgotten() -> None:
+    made = policy()
+    for place in range(5):
+        serve(made, f"req-{place}", A, place, tenant=f"t{place}")
+    made.observe(Dispatched(9, llm("req-9"), B))
+    made.observe(Left(10, B))
+    assert (made._flights, made._tenants) == ({}, {})
+    assert made._paces[A].by_tenant == {}
