@@ -56,3 +56,15 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     host: str = ""  # machine, for the topology penalty
     step_cost: StepCoefficients | None = None
     kv_events: KvEvents | None = None  # None: this replica does not tell
+
+
+class AdmissionFigures(msgspec.Struct, frozen=True):
+    """How well admission's predictions for one model have held lately (A7). None: nothing to judge by yet."""
+
+    model: str
+    quantile: float  # at which it predicts now
+    coverage: tuple[tuple[str, float | None], ...]  # per promise (ttft, tpot, e2e): share that came within the bound
+    false_rejects: (
+        float | None
+    )  # share of the refused that would have kept their SLO, by the sample that ran all the same
+    shadows: int = 0  # of that sample, ever

@@ -36,6 +36,8 @@ class Tracked:
         self.emitted: list[int] = []
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
+        self.changed_ns: Ns = event.at_ns  # its state, last
+        self.prefill_due_ns: Ns = 0  # when its first token was forecast, at its dispatch
         self.cold_ns: Ns | None = None  # it arrived here while no replica served its model
         self.model_load_ns: Ns = 0
         self.first_token_ns: Ns | None = None
@@ -62,6 +64,7 @@ class Tracked:
     def change(self, change: Change, at_ns: Ns, why: str) -> None:
         """Move along the life-cycle table. Raises InvariantError with the story."""
         self.tell(at_ns, f"{change.value} ({why})")
+        self.changed_ns = at_ns
         self.state = advance(self.state, change, f"{self.request.id}: {'; '.join(self.story)}")
 
 

@@ -20,6 +20,7 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one model has of its own."""
 
     router: PolicyChoice | None = None  # unset: front.router
+    admission: PolicyChoice | None = None  # unset: front.admission
 
 
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """From arrival to replica: forecast, admission, the global queue with late binding, and the hand-over to a replica."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import msgspec
 
@@ -10,12 +11,19 @@ from headway.core.errors import InvariantError
 from headway.core.ids import NodeId, RequestId, TimerId, TransferId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Reserve, Submit
-from headway.core.request import LlmRequest
+from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns, ns_from_s
-from headway.sched.admission.protocol import AdmissionPolicy, Load, Verdict
-from headway.sched.admission.queue import GlobalQueue, Line, line_of
+from headway.sched.admission.protocol import Considered, Outcome, Over, Verdict
+from headway.sched.admission.queue import GlobalQueue, Line
 from headway.sched.book import Tracked
+from headway.sched.gate import Admissions, Gate
 from headway.sched.router.machine import Router
+
+_OUTCOMES: Final[dict[FinishReason, Outcome]] = {
+    FinishReason.STOP: "done",
+    FinishReason.LENGTH: "done",
+    FinishReason.DEADLINE: "late",
+}
 
 
 class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,36 +32,42 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempts_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # replicas lost under one request
     replica_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while no replica serves the model
     reserve_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # P/D: for room at the decode replica
+    runs_late: bool = False  # run what waited past its TTFT deadline all the same, instead of answering 408
+
+
+def _unwatched(tracked: Tracked, _at_ns: Ns) -> None:
+    raise InvariantError(f"request {tracked.request.id} is late and nobody ends it")
 
 
 class Dispatcher:
     """Admission and router over one global queue. Appends what must be done to `out`."""
 
-    def __init__(self, router: Router, admission: AdmissionPolicy, patience: Patience, out: list[Effect]) -> None:
+    def __init__(self, router: Router, admissions: Admissions, patience: Patience, out: list[Effect]) -> None:
         self.router, self.queue = router, GlobalQueue()
+        self.gate = Gate(router, self.queue, admissions)
+        self.on_late: Callable[[Tracked, Ns], None] = _unwatched  # ends a waiting request whose deadline has passed
         self._waiting: dict[RequestId, Tracked] = {}
-        self._admission, self._out = admission, out
+        self._out = out
         self._replica_wait_ns = ns_from_s(patience.replica_wait_s)
         self._reserve_ns = ns_from_s(patience.reserve_s)
+        self._runs_late = patience.runs_late
 
     def consider(self, tracked: Tracked, at_ns: Ns) -> Verdict:
         """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both."""
-        request = tracked.request
-        candidates = self.router.forecast(request, at_ns)
-        verdict = self._admission.decide(request, candidates, self._load(tracked, candidates), at_ns)
-        if verdict.kind != "admit":
+        judged = self.gate.judge(tracked.request, at_ns)
+        verdict, candidates = judged.verdict, list(judged.candidates)
+        if verdict.kind != "admit" or verdict.is_shadow:
             self._decide(tracked, Decision("pool", at_ns, "admit", verdict.kind, verdict.reason), candidates)
+        self.gate.hear(Considered(at_ns, tracked.request, verdict), tracked.request.model)
         return verdict
 
-    def _load(self, tracked: Tracked, candidates: list[Candidate]) -> Load:
-        line = line_of(tracked.request)
-        queued = self.queue.length(line)
-        if not candidates:
-            return Load(queued, False, 0.0, 0.0)
-        best = candidates[0]
-        decode_s = self.router.decode_seconds(best, tracked.request)
-        queue_s = self.router.queue_seconds(candidates, self.queue.tokens(line))
-        return Load(queued, self.router.has_room(best), decode_s, queue_s)
+    def is_doomed(self, tracked: Tracked, at_ns: Ns) -> bool:
+        """True when the request waits for what can no longer be in time: its end, or its first token."""
+        slo = tracked.request.slo
+        if slo.e2e_deadline_ns is not None and at_ns >= slo.e2e_deadline_ns:
+            return True
+        due_ns = None if self._runs_late or tracked.first_token_ns is not None else slo.ttft_deadline_ns
+        return due_ns is not None and at_ns >= due_ns
 
     def _decide(self, tracked: Tracked, decision: Decision, candidates: list[Candidate]) -> None:
         shown = tuple(Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX])
@@ -66,6 +80,9 @@ class Dispatcher:
         request = tracked.request
         self.queue.push(request)
         self._waiting[request.id] = tracked
+        self.gate.flights.ended(request.id)
+        if self.is_doomed(tracked, at_ns):  # it comes back late: the timer of its deadline has fired already
+            self._out.append(WakeAt(at_ns, TimerId(f"ttft:{request.id}")))
         if not self.router.forecast(request, at_ns):
             self._out.append(WakeAt(at_ns + self._replica_wait_ns, TimerId(f"replica:{request.id}")))
             if tracked.attempts == 0 and tracked.dispatched_ns is None:
@@ -80,6 +97,12 @@ class Dispatcher:
         """True while the request waits and no replica serves its model."""
         return tracked.request.id in self.queue and not self.router.forecast(tracked.request, at_ns)
 
+    def over(self, tracked: Tracked, reason: FinishReason, output_tokens: int) -> None:
+        """The request ended: nothing of it decodes any more, and admission learns how it went."""
+        self.gate.flights.ended(tracked.request.id)
+        outcome = _OUTCOMES.get(reason, "lost")
+        self.gate.hear(Over(tracked.changed_ns, tracked.request.id, output_tokens, outcome), tracked.request.model)
+
     def pump_all(self, at_ns: Ns) -> None:
         """Dispatch whoever can go, in every line."""
         for line in self.queue.lines():
@@ -89,11 +112,15 @@ class Dispatcher:
         """Dispatch from one line, in order, while its head finds room."""
         while (head := self.queue.head(line)) is not None:
             tracked = self._waiting[head]
+            if self.is_doomed(tracked, at_ns):
+                self.on_late(tracked, at_ns)
+                continue
             candidates = self.router.forecast(tracked.request, at_ns)
             chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
             if chosen is None:
                 return
             self.leave(head)
+            tracked.prefill_due_ns = at_ns + ns_from_s(chosen.seconds)
             self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.reason), candidates)
             if chosen.decode is not None and chosen.decode != chosen.replica and not tracked.emitted:
                 self._reserve(tracked, NodeId(chosen.replica), NodeId(chosen.decode), at_ns)
@@ -112,6 +139,7 @@ class Dispatcher:
             tracked.dispatched_ns = at_ns
             if tracked.cold_ns is not None and tracked.attempts == 0:
                 tracked.model_load_ns = max(0, self.router.replicas[replica].joined_ns - tracked.cold_ns)
+        self.gate.flights.begun(tracked, tracked.decode or replica)
         number = self.router.commit(tracked.request, replica, at_ns)
         message = Submit(
             tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number

@@ -11,6 +11,7 @@ from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Reserved, Tokens
 from headway.core.request import FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns
+from headway.sched.admission.protocol import Began
 from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher
@@ -27,6 +28,7 @@ class Front:
         self.book, self.dispatch = book, dispatch
         self.ownership = Ownership(book, dispatch.router, out)
         self._attempts_max, self._out = attempts_max, out
+        dispatch.on_late = self._late
 
     # From the edge
 
@@ -42,8 +44,9 @@ class Front:
             self._end(tracked, FinishReason.REJECTED, error, 0)
             return
         tracked.change(Change.ADMIT, at_ns, verdict.reason)
-        if request.slo.e2e_deadline_ns is not None:
-            self._out.append(WakeAt(request.slo.e2e_deadline_ns, TimerId(f"deadline:{request.id}")))
+        for kind, due_ns in (("deadline", request.slo.e2e_deadline_ns), ("ttft", request.slo.ttft_deadline_ns)):
+            if due_ns is not None:
+                self._out.append(WakeAt(due_ns, TimerId(f"{kind}:{request.id}")))
         self.dispatch.enqueue(tracked, at_ns)
         self.dispatch.pump(line_of(request), at_ns)
 
@@ -82,6 +85,8 @@ class Front:
             self.stream_closed(StreamClosed(at_ns, timer, RequestId(rest), None, 0))
         elif kind == "deadline":
             self._deadline(RequestId(rest), at_ns)
+        elif kind == "ttft":
+            self._first_token_is_late(RequestId(rest), at_ns)
         elif kind == "replica":
             self._stranded(RequestId(rest), at_ns)
         elif kind == "reserve":
@@ -89,6 +94,23 @@ class Front:
             tracked = self.book.requests.get(RequestId(request))
             if tracked is not None and tracked.state is RequestState.RESERVING and tracked.epoch == int(epoch):
                 self.dispatch.stay(tracked, at_ns)
+
+    def _first_token_is_late(self, request: RequestId, at_ns: Ns) -> None:
+        """No doomed work: what waits past its TTFT deadline is answered, not run. A replica that runs it goes on: its
+        prefill is paid for, and only the end-to-end deadline stops it."""
+        tracked = self.book.requests.get(request)
+        if tracked is None or tracked.is_over:
+            return
+        is_waiting = request in self.dispatch.queue or tracked.state is RequestState.RESERVING
+        if is_waiting and self.dispatch.is_doomed(tracked, at_ns):
+            self._late(tracked, at_ns)
+
+    def _late(self, tracked: Tracked, at_ns: Ns) -> None:
+        request, e2e_ns = tracked.request, tracked.request.slo.e2e_deadline_ns
+        what = "end-to-end" if e2e_ns is not None and at_ns >= e2e_ns else "time-to-first-token"
+        self._stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
+        error = ErrorOut(408, "deadline_passed", f"request {request.id}: its {what} deadline passed in the queue")
+        self._end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
 
     def _deadline(self, request: RequestId, at_ns: Ns) -> None:
         tracked = self.book.requests.get(request)
@@ -116,6 +138,8 @@ class Front:
             self._out.append(deliver)
             if deliver.index == 0 or tracked.attempts:
                 self.dispatch.router.begun(tracked.request, src, tracked.cached_tokens, at_ns)
+            if deliver.index == 0:
+                self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
             if tracked.take_over is not None:
                 self.ownership.settle(tracked, at_ns)
 
@@ -126,6 +150,7 @@ class Front:
             return
         self.book.begin(tracked, at_ns)
         self.dispatch.router.begun(tracked.request, src, None, at_ns)
+        self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
 
     def reserved(self, src: NodeId, message: Reserved, at_ns: Ns) -> None:
         """P/D: room is held; the prefill replica may begin."""
@@ -241,6 +266,7 @@ class Front:
 
     def _end(self, tracked: Tracked, reason: FinishReason, error: ErrorOut | None, output_tokens: int) -> None:
         self.ownership.refuse(tracked)
+        self.dispatch.over(tracked, reason, output_tokens)
         self._out.append(self.book.end(tracked, reason, error, output_tokens))
         self._close(tracked)
 

@@ -38,6 +38,7 @@ from headway.sched.control import Control
 from headway.sched.dispatch import Dispatcher
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.front import Front
+from headway.sched.gate import Admissions
 from headway.sched.policies import admission_policy, routing_policy
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
@@ -56,7 +57,9 @@ class FrontNode:
         own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
         choices = Choices(routing_policy(config.router), own)
         self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index))
-        self.dispatch = Dispatcher(self.router, admission_policy(config.admission), config.patience, self._out)
+        guards = {ModelId(m): admission_policy(r.admission) for m, r in config.routes.items() if r.admission}
+        admissions = Admissions(admission_policy(config.admission), guards)
+        self.dispatch = Dispatcher(self.router, admissions, config.patience, self._out)
         self.front = Front(self.book, self.dispatch, config.patience.attempts_max, self._out)
         self._questions = 0
 

@@ -32,8 +32,8 @@ def test_every_default_is_a_policy(key: str) -> None:
 @pytest.mark.parametrize("key", POLICIES)
 def test_an_unknown_policy_names_file_key_and_known_ones(key: str, tmp_path: Path) -> None:
     section, _, name = key.rpartition(".")
-    message = refused(tmp_path, f'[{section}]\n{name} = {{ type = "nope" }}\n')
-    assert message.startswith(f"{tmp_path / 'a.toml'}: {key}.type is 'nope'; known are ")
+    message = refused(tmp_path, f'[{section}]\n{name} = {{ type = "xyzzy" }}\n')
+    assert message.startswith(f"{tmp_path / 'a.toml'}: {key}.type is 'xyzzy'; known are ")
     assert all(policy in message for policy in discover(POLICIES[key]))
 
 

@@ -277,3 +277,81 @@ def test_retries_draw_with_another_attempt() -> None:
     desk.lose("rep-a")
     ((_, submit),) = desk.submits()
     assert submit.request == msgspec.structs.replace(llm("req-1"), attempts=1)
+
+
+DUE = Slo(ttft_deadline_ns=500)
+
+
+def waiting(patience: Patience | None = None) -> Desk:
+    """Both replicas are full, and a request with a TTFT deadline waits."""
+    desk = Desk(FrontConfig(patience=patience or Patience(), room=Room(engine_queue_ms=0, cold_requests=1)))
+    for place in range(2):
+        desk.arrive(f"req-{place + 10}")
+    desk.arrive(llm("req-1", slo=DUE))
+    assert desk.submits() == []
+    return desk
+
+
+def test_a_passed_ttft_deadline_in_the_queue_is_answered_and_never_run() -> None:  # SPEC A7
+    desk = waiting()
+    desk.now_ns = 500
+    desk.fire("ttft:req-1")
+    (end,) = desk.ends()
+    assert end.error is not None
+    assert (end.reason, end.error.status, end.error.code) == (FinishReason.DEADLINE, 408, "deadline_passed")
+    desk.report("rep-a")
+    assert desk.submits() == []
+
+
+def test_room_that_comes_before_the_late_timer_does_not_run_doomed_work() -> None:  # SPEC A7
+    desk = waiting()
+    desk.now_ns = 501
+    desk.report("rep-a", submits_seen=1)
+    assert desk.submits() == []
+    assert [end.reason for end in desk.ends()] == [FinishReason.DEADLINE]
+
+
+def test_a_dispatched_request_outlives_its_ttft_deadline() -> None:  # SPEC A7
+    desk = Desk()
+    desk.arrive(llm("req-1", slo=DUE))
+    desk.now_ns = 500
+    assert desk.fire("ttft:req-1") == []
+    desk.tokens("rep-a", "req-1", 1, 0, 7)
+    assert desk.delivered() == [7]
+
+
+def test_a_request_that_was_refused_is_not_tried_again_past_its_ttft_deadline() -> None:  # SPEC A7, A11
+    desk = Desk(replicas=("rep-a",))
+    desk.arrive(llm("req-1", slo=DUE))
+    desk.now_ns = 600
+    desk.fire("ttft:req-1")
+    desk.message("rep-a", Refused(REQ, 1, "full", "no room"))
+    assert [end.reason for end in desk.ends()] == [FinishReason.DEADLINE]
+    desk.report("rep-a")
+    assert desk.submits() == []
+
+
+def test_a_lost_replica_before_the_first_token_is_one_deadline_too() -> None:  # SPEC A7, A11
+    desk = Desk()
+    desk.arrive(llm("req-1", slo=DUE))
+    desk.now_ns = 600
+    desk.lose("rep-a")
+    assert desk.submits() == []
+    assert [end.reason for end in desk.ends()] == [FinishReason.DEADLINE]
+
+
+def test_a_stream_that_began_in_time_resumes_past_its_ttft_deadline() -> None:  # SPEC A7, A11
+    desk = Desk()
+    desk.arrive(llm("req-1", slo=DUE))
+    desk.tokens("rep-a", "req-1", 1, 0, 7)
+    desk.now_ns = 600
+    desk.lose("rep-a")
+    assert [(dst, submit.emitted) for dst, submit in desk.submits()] == [("rep-b", (7,))]
+
+
+def test_best_effort_runs_what_waited_too_long() -> None:  # SPEC A7
+    desk = waiting(Patience(runs_late=True))
+    desk.now_ns = 600
+    assert desk.fire("ttft:req-1") == []
+    desk.report("rep-a", submits_seen=1)
+    assert [submit.request.id for _, submit in desk.submits()] == [REQ]

@@ -7,9 +7,10 @@ import msgspec
 
 from headway.core.decisions import Candidate
 from headway.core.effects import ErrorOut
+from headway.core.reports import AdmissionFigures
 from headway.core.request import Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
-from headway.sched.admission.protocol import Load, Verdict
+from headway.sched.admission.protocol import Heard, Load, Verdict
 
 
 class Bounded:
@@ -44,6 +45,13 @@ class Bounded:
         if load.queued or not load.has_room:
             return Verdict("queue", f"{load.queued} wait before it" if load.queued else "no replica has room")
         return Verdict("admit", "a replica has room")
+
+    def observe(self, event: Heard) -> None:
+        """It learns nothing."""
+
+    def figures(self) -> Sequence[AdmissionFigures]:
+        """It does not judge itself."""
+        return ()
 
     def _full(self, request: Request, candidates: Sequence[Candidate], load: Load) -> Verdict:
         wait_s = load.queue_seconds + (candidates[0].seconds if candidates else 0.0)
