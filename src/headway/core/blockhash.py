@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 DIGEST_BYTES: Final = 16
+KNOWN_TOKENS_MIN: Final = 64  # tokens that an entry of prefix knowledge stands for, at least
 
 
 def cache_root(*, model: str, lora: str = "", salt: str = "", media: Sequence[str] = (), dtype: str = "") -> bytes:
@@ -40,3 +41,8 @@ def block_hashes(root: bytes, tokens: Sequence[int], block_size: int) -> tuple[b
         parent = hashlib.blake2b(parent + raw[start : start + width], digest_size=DIGEST_BYTES).digest()
         out.append(parent)
     return tuple(out)
+
+
+def known_stride(block_tokens: int) -> int:
+    """Of how many blocks in a row routers and engines know one: entries below 64 tokens cost gigabytes (GAIE#2878)."""
+    return -(-KNOWN_TOKENS_MIN // block_tokens)

@@ -1,9 +1,10 @@
 """Key completeness (SPEC B2, property P9): whatever decides the KV decides the hash."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.blockhash import block_hashes, cache_root, chain
+from headway.core.blockhash import block_hashes, cache_root, chain, known_stride
 
 word = st.text(max_size=12)
 fields = st.fixed_dictionaries(
@@ -41,3 +42,8 @@ def test_changing_a_token_changes_its_block_and_every_later_one(tokens: list[int
     before = block_hashes(root, tokens, 4)
     after = block_hashes(root, [*tokens[:at], tokens[at] + 1, *tokens[at + 1 :]], 4)
     assert [a == b for a, b in zip(before, after, strict=True)] == [i < at // 4 for i in range(3)]
+
+
+@pytest.mark.parametrize(("block_tokens", "stride"), [(1, 64), (16, 4), (48, 2), (64, 1), (256, 1)])
+def test_knowledge_is_kept_in_steps_of_at_least_64_tokens(block_tokens: int, stride: int) -> None:  # GAIE#2878
+    assert known_stride(block_tokens) == stride

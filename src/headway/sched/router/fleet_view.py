@@ -1,5 +1,7 @@
 """One replica as a front sees it: the last report, plus own dispatches the report had not seen, less what ended."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
@@ -38,6 +40,7 @@ class Replica:
         self.number = 0  # of the last dispatch
         self.is_full = False  # refused since the last report
         self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
+        self.distinct_hits = 0  # of these, beyond what most candidates hold too
         self.output_tokens_expected = 0
         self.uncached_in_flight = 0
         self._sent: dict[RequestId, Sent] = {}
@@ -207,3 +210,15 @@ class Replica:
             and self.output_tokens_expected == sum(item.output_tokens for item in sent)
             and self.uncached_in_flight == sum(item.uncached_tokens for item in sent if not item.has_begun)
         )
+
+
+def share_hits(replicas: Sequence[Replica]) -> None:
+    """Set `distinct_hits`: a prefix that more than half of them hold, such as a system prompt, speaks for none of them.
+
+    production-stack#957: whoever served it first otherwise gets everything.
+    """
+    if not replicas:
+        return
+    shared = sorted((replica.hit_tokens for replica in replicas), reverse=True)[len(replicas) // 2]
+    for replica in replicas:
+        replica.distinct_hits = max(0, replica.hit_tokens - shared)

@@ -11,7 +11,7 @@ from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaReport
 from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ns_from_ms, s_from_ns
-from headway.sched.router.fleet_view import Replica, expected_output
+from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 
@@ -124,6 +124,7 @@ class Router:
 
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
         usable: list[Replica] = []
+        hits = self.index.hits_all(request)
         for replica in self.replicas.values():
             if (
                 self._serves(replica, request)
@@ -132,8 +133,9 @@ class Router:
                 and self._is_usable(replica.id, at_ns)
             ):
                 replica.now_ns = at_ns
-                replica.hit_tokens = self.index.hits(request, replica.id)
+                replica.hit_tokens = hits.get(replica.id, 0)
                 usable.append(replica)
+        share_hits(usable)
         ranked = self._choices.of(request.model).rank(request, usable, at_ns)
         return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
 
@@ -190,11 +192,13 @@ class Router:
         replica = self.replicas.get(node)
         sent_ns = None if replica is None else replica.begun(request.id)
         if sent_ns is not None:
+            self.index.begun(request, node)
             learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
             self._choices.of(request.model).observe(learned)
 
     def move(self, request: Request, source: NodeId, destination: NodeId, at_ns: Ns) -> None:
-        """The request changed its owner."""
+        """The request changed its owner: the source has computed its prompt, whoever tells of the first token."""
+        self.index.begun(request, source)
         self.end(request, source, 0, at_ns)
         if destination in self.replicas:
             self.replicas[destination].adopt(request)
@@ -207,6 +211,7 @@ class Router:
     def end(self, request: Request, node: NodeId, output_tokens: int, at_ns: Ns) -> None:
         """A dispatch to `node` is over."""
         if node in self.replicas:
+            self.index.ended(request.id, node)
             self.replicas[node].end(request.id)
             self._choices.of(request.model).observe(Ended(at_ns, request.id, node, output_tokens))
 

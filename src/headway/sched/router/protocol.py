@@ -58,6 +58,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def distinct_hits(self) -> int:
+        """Of `hit_tokens`, those beyond the prefix that more than half of the candidates hold too."""
+        ...
+
+    @property
     def uncached_in_flight(self) -> int:
         """Prompt tokens of this front's dispatches that had no first token yet, less their predicted hits."""
         ...

@@ -5,8 +5,8 @@ from tests.unit.sched.router.views import llm, report
 
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
-from headway.core.request import Request
-from headway.core.units import NS_PER_S
+from headway.core.request import LlmRequest, Request
+from headway.core.units import NS_PER_S, Ns
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import Choices, PdPools, Room, Router
@@ -14,6 +14,13 @@ from headway.sched.router.prefix_index import IndexParams, PrefixIndex
 from headway.sched.router.protocol import Learned, ReplicaView, Scored
 
 A, B = NodeId("rep-a"), NodeId("rep-b")
+
+
+BLOCKS = tuple(f"{place}".encode().rjust(16) for place in range(4))
+
+
+def hashed(name: str, blocks: int = 4) -> LlmRequest:
+    return llm(name, prompt=64 * blocks + 1, block_hashes=BLOCKS[:blocks], block_tokens=64)
 
 
 def router(pools: PdPools | None = None, **reports: dict[str, object]) -> Router:
@@ -120,3 +127,71 @@ def test_a_move_takes_the_expected_output_along() -> None:  # SPEC C4
     made.move(request, A, B, 0)
     assert (made.replicas[A].output_tokens_expected, made.replicas[B].output_tokens_expected) == (0, 9)
     made.check()
+
+
+class Seen:
+    """A policy that keeps what it was shown."""
+
+    def __init__(self) -> None:
+        self.hits: dict[NodeId, tuple[int, int]] = {}
+
+    def rank(self, request: Request, replicas: Sequence[ReplicaView], at_ns: Ns) -> list[Scored]:
+        self.hits = {replica.id: (replica.hit_tokens, replica.distinct_hits) for replica in replicas}
+        return [Scored(replica.id, 0.0) for replica in replicas]
+
+    def observe(self, event: Learned) -> None:
+        pass
+
+
+def test_a_prefix_that_most_replicas_hold_speaks_for_none_of_them() -> None:  # production-stack#957, PR#990
+    seen = Seen()
+    made = Router(Choices(seen), PdPools(), Room(), PrefixIndex(IndexParams()))
+    nodes = [NodeId(f"rep-{name}") for name in "abcd"]
+    for node, blocks in zip(nodes, (4, 2, 2, 0), strict=True):
+        made.join(node, 1, 0)
+        made.hear(report(node, 1), 0)
+        if blocks:
+            made.commit(hashed(f"req-{node}", blocks), node, 0)
+            made.begun(hashed(f"req-{node}", blocks), node, None, 0)
+    made.forecast(hashed("req-1"), 0)
+    assert seen.hits == dict(zip(nodes, [(256, 128), (128, 0), (128, 0), (0, 0)], strict=True))
+
+
+def test_what_one_of_two_replicas_holds_speaks_for_it() -> None:
+    seen = Seen()
+    made = Router(Choices(seen), PdPools(), Room(), PrefixIndex(IndexParams()))
+    for node in (A, B):
+        made.join(node, 1, 0)
+        made.hear(report(node, 1), 0)
+    made.commit(hashed("req-1"), A, 0)
+    made.forecast(hashed("req-2"), 0)
+    assert seen.hits == {A: (256, 256), B: (0, 0)}
+
+
+def test_the_replica_that_prefilled_holds_the_prefix_and_the_one_that_decodes_does_not() -> None:  # GAIE PR#2391
+    made = router()
+    made.commit(hashed("req-1"), A, 0)
+    made.move(hashed("req-1"), A, B, 0)
+    made.end(hashed("req-1"), B, 5, 0)
+    assert made.index.hits_all(hashed("req-2")) == {A: 256}
+    assert made.index.pending == 0
+
+
+def test_a_dispatch_without_a_first_token_leaves_no_credit() -> None:
+    made = router()
+    made.commit(hashed("req-1"), A, 0)
+    made.end(hashed("req-1"), A, 0, 0)
+    made.commit(hashed("req-2"), B, 0)
+    made.begun(hashed("req-2"), B, None, 0)
+    made.end(hashed("req-2"), B, 3, 0)
+    assert made.index.hits_all(hashed("req-3")) == {B: 256}
+
+
+def test_a_lost_replica_takes_its_prefixes_along() -> None:
+    made = router()
+    made.commit(hashed("req-1"), A, 0)
+    made.lose(A, 1, 0)
+    made.end(hashed("req-1"), A, 0, 0)
+    made.join(A, 2, 0)
+    assert made.index.hits_all(hashed("req-2")) == {}
+    assert made.index.pending == 0

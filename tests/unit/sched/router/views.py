@@ -18,6 +18,7 @@ class View(msgspec.Struct, frozen=True):
     waiting: int = 0
     in_flight: int = 0
     hit_tokens: int = 0
+    distinct_hits: int = 0
     uncached_in_flight: int = 0
     kv_usage: float = 0.0
     kv_tokens_total: int = 0
