@@ -25,6 +25,7 @@ class StepCoefficients(msgspec.Struct, frozen=True):
     kv_ns: float
     token_ns: float
     pair_ns: float
+    is_roofline: bool = False  # base + kv and row + token + pair overlap: the larger counts; else they add up
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):

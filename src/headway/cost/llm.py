@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headway.core.reports import StepCoefficients
 from headway.core.units import NS_PER_S, Ns
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -89,6 +90,12 @@ class StepCost:
         """Coefficients in ns; negative ones would make more work look cheaper, so they count as zero."""
         values = [max(w, 0.0) * u for w, u in zip(self._weight, self._unit, strict=True)]
         self._base, self._row, self._kv, self._token, self._pair = values
+
+    @property
+    def coefficients(self) -> StepCoefficients:
+        """What is believed now, for a report."""
+        is_roofline = self.params.mode == "roofline"
+        return StepCoefficients(self._base, self._row, self._kv, self._token, self._pair, is_roofline)
 
     def step_ns(self, decodes: int, kv_tokens: int, prefill_tokens: int = 0, prefill_pairs: int = 0) -> Ns:
         """Predicted device time of a step."""

@@ -10,7 +10,7 @@ from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, StepCoefficients
 from headway.core.units import NS_PER_S, Ns
 
 REPORT_TIMER: Final = TimerId("report")
@@ -62,6 +62,12 @@ class ReplicaNumbers(Protocol):
 
     @property
     def kv_blocks_free(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def step_cost(self) -> StepCoefficients | None: ...
 
     def counters(self) -> Mapping[str, int]: ...
 
@@ -133,6 +139,8 @@ class Reporter:
             draining=numbers.is_draining,
             counters=tuple(sorted({**machine.counters(), "step_ns": numbers.rates.steps_ns}.items())),
             accounts=tuple(machine.accounts()),
+            block_size=machine.block_size,
+            step_cost=machine.step_cost,
         )
         self._send(report, out)
 

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from headway.core.reports import StepCoefficients
 from headway.cost.llm import StepCost, StepCostParams, StepShape, pairs, roofline
 
 
@@ -14,6 +15,12 @@ def test_pairs_count_every_query_against_all_keys_before_it() -> None:
 def test_a_linear_step_adds_its_parts() -> None:
     cost = StepCost(StepCostParams(base_ns=100, row_ns=10, kv_ns=2, token_ns=5, pair_ns=1))
     assert cost.step_ns(3, 20, 4, 7) == 100 + 30 + 40 + 20 + 7
+
+
+def test_its_coefficients_are_what_a_report_tells() -> None:
+    told = StepCost(StepCostParams(base_ns=100, row_ns=10, kv_ns=2, token_ns=5, pair_ns=1)).coefficients
+    assert told == StepCoefficients(100, 10, 2, 5, 1)
+    assert StepCost(StepCostParams(mode="roofline")).coefficients.is_roofline
 
 
 def test_a_roofline_step_takes_the_larger_of_memory_and_compute() -> None:

@@ -210,6 +210,18 @@ def test_the_prefill_rate_is_learned_from_what_it_serves() -> None:  # SPEC A5
     assert report.report.step_ns == STEP_NS
 
 
+def test_a_report_tells_block_size_and_the_learned_step_cost() -> None:  # SPEC A5
+    bench = Bench()
+    (first,) = bench.sent(Report)
+    assert first.report.step_cost is None  # a prior is nobody's news
+    bench.submit(llm("req-1", prompt=100))
+    report = messages(bench.finish(), Report)[-1]
+    assert isinstance(report, Report)
+    assert report.report.block_size == 16
+    assert report.report.step_cost is not None
+    assert report.report.step_cost.base_ns > 0
+
+
 def test_answers_a_front_with_its_own_and_control_with_everything() -> None:
     bench = Bench()
     bench.submit(llm("req-1"))

@@ -7,6 +7,7 @@ import msgspec
 from headway.core.errors import InvariantError, RequestError
 from headway.core.ledger import AccountView
 from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.reports import StepCoefficients
 from headway.core.request import DiffusionRequest
 
 
@@ -106,6 +107,16 @@ class DiffusionMachine:
     def kv_blocks_free(self) -> int:
         """Diffusion has no KV."""
         return 0
+
+    @property
+    def block_size(self) -> int:
+        """Diffusion has no KV."""
+        return 0
+
+    @property
+    def step_cost(self) -> StepCoefficients | None:
+        """The toy believes nothing."""
+        return None
 
     def counters(self) -> Mapping[str, int]:
         """Monotonic counts."""

@@ -2,6 +2,7 @@
 
 from headway.core.decisions import Decision
 from headway.core.ledger import AccountView
+from headway.core.reports import StepCoefficients
 from headway.sched.llm.audit import check_invariants
 from headway.sched.llm.handoff import Lending
 
@@ -45,6 +46,18 @@ class Reporting(Lending):
     def kv_blocks_free(self) -> int:
         """Blocks that an admission could take now, cached ones included."""
         return max(self.state.pool.available, 0)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self.state.block_size
+
+    @property
+    def step_cost(self) -> StepCoefficients | None:
+        """What its steps are believed to cost, once some were measured; before that it would only tell a prior."""
+        belief = self.state.belief
+        is_known = belief is not None and (belief.observed > 0 or not belief.params.learn)
+        return belief.coefficients if belief is not None and is_known else None
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts since the start."""

@@ -81,7 +81,12 @@ def step_line(view: ReplicaView, pace: Pace | None, ask: Ask, weights: Weights) 
     context = ask.prompt + 0.5 * ask.output
     cost = view.step_cost
     if cost is not None:
-        return (cost.base_ns + cost.kv_ns * view.kv_tokens) / NS_PER_S, (cost.row_ns + cost.kv_ns * context) / NS_PER_S
+        base_ns, row_ns = cost.base_ns + cost.kv_ns * view.kv_tokens, cost.kv_ns * context
+        if not cost.is_roofline:
+            row_ns += cost.row_ns
+        elif cost.row_ns * (view.requests + 1) > base_ns:  # rows compute longer than weights and KV are read
+            base_ns, row_ns = 0.0, cost.row_ns
+        return base_ns / NS_PER_S, row_ns / NS_PER_S
     if pace is not None and pace.decode.samples >= 3:
         return pace.decode.floor, pace.decode.slope
     step = view.step_ns / NS_PER_S if view.step_ns else ask.step_s
