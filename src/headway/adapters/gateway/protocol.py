@@ -69,6 +69,18 @@ class BoundedHead(HttpToolsProtocol):
     def _is_running(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    @property
+    def is_idle(self) -> bool:
+        """The last answer is complete, and nothing of another request has come."""
+        is_over = self.cycle is not None and self.cycle.response_complete
+        return is_over and not (self._in_head or self._in_body or self._is_deaf)
+
+    def leave(self) -> None:
+        """Another protocol goes on with the connection: no timer of this one may close it."""
+        self._unset_keepalive_if_required()
+        self._stop_timer()
+        self.connections.discard(self)
+
     def _drop_pipelined(self, data: bytes) -> None:
         """uvicorn would stop reading here, and then never see the client leave."""
         if data.strip(b"\r\n"):  # an empty line behind a body is harmless

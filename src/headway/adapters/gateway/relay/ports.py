@@ -13,7 +13,6 @@ from headway.core.ids import ModelId, RequestId
 from headway.core.request import TextRequest
 from headway.core.units import Ns
 
-HeaderLines = tuple[tuple[bytes, bytes], ...]  # names in lower case
 Health = Literal["success", "neutral", "fault"]  # what the breaker learns (core.messages.Finished)
 Framing = Literal["length", "chunked"]
 
@@ -55,8 +54,8 @@ class AnswerHead(msgspec.Struct, frozen=True):
     """The head of an upstream's answer as it goes to the client, without hop-by-hop headers."""
 
     status: int
-    headers: HeaderLines
-    framing: Framing  # length: `content-length` is among the headers
+    lines: bytes  # status line and header lines, each with its CRLF; with framing `length` its content-length is there
+    framing: Framing
     is_event_stream: bool
 
 
@@ -109,11 +108,15 @@ class Exchange(Protocol):
         ...
 
     def begin(self, head: AnswerHead) -> None:
-        """Send the head of the answer."""
+        """Send the head of the answer, at the next `flush`."""
         ...
 
     def write(self, part: bytes) -> None:
-        """Send a part of the body; with framing `chunked` it consists of whole, well-formed chunks."""
+        """Send a part of the body, at the next `flush`; with framing `chunked` it is whole, well-formed chunks."""
+        ...
+
+    def flush(self) -> None:
+        """Let what was begun and written leave now; `finish` and `fail` do so themselves."""
         ...
 
     def finish(self) -> None:
@@ -152,7 +155,8 @@ class Target(msgspec.Struct, frozen=True):
 class Answering(Protocol):
     """Who hears how one upstream call goes. Exactly one of `done`, `refused` and `fault` ends it; none after `cancel`.
 
-    Before `begun` nothing has reached the client, so that `refused` and `fault` let the request run elsewhere.
+    Before `begun` nothing has reached the client, so `refused` and `fault` let the request run elsewhere. An answer
+    that comes whole in one piece is `done` without having `begun`: its first byte says nothing of a first token.
     """
 
     def begun(self) -> None:

@@ -1,0 +1,180 @@
+"""The server side of one relayed request (`ports.Exchange`): what leaves for the client, and how it ends."""
+
+from typing import Final, Protocol
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from headway.adapters.gateway.errors import error_body, error_headers
+from headway.adapters.gateway.relay.ports import AnswerHead, RelayServing, UpstreamCall
+from headway.adapters.gateway.relay.prepare import Arrival, Prepared
+from headway.adapters.gateway.render import error_event
+from headway.adapters.http1.chunks import LAST_CHUNK, framed, payload_of
+from headway.core.effects import ErrorOut
+from headway.core.ids import RequestId
+from headway.core.units import Ns
+
+CLOSE: Final = b"connection: close\r\n"
+CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+
+
+class Wire(Protocol):
+    """The client's connection, as its exchange uses it."""
+
+    def send(self, part: bytes) -> None:
+        """Write, without waiting."""
+        ...
+
+    @property
+    def is_stuck(self) -> bool:
+        """The client takes less than it is sent."""
+        ...
+
+    def answered(self, keep_alive: bool) -> None:
+        """The answer is complete; the next request may come, or the connection closes."""
+        ...
+
+    def cut(self) -> None:
+        """Drop the connection: its answer cannot be completed."""
+        ...
+
+
+class RelayExchange:
+    """One request and its answer."""
+
+    def __init__(self, serving: RelayServing, wire: Wire, arrival: Arrival, prepared: Prepared) -> None:
+        self.body, self.path = arrival.body, arrival.route.encode()
+        self.forwarded, self.authorization = prepared.forwarded, prepared.authorization
+        self.received_ns: Ns = arrival.received_ns
+        self.body_ns: Ns = arrival.arrived_ns
+        self.has_begun = False
+        self.is_over = False
+        self._serving, self._wire = serving, wire
+        self._id = prepared.request.id
+        self._own_lines = prepared.own_lines
+        self._keep_alive, self._is_old = arrival.head.keep_alive, arrival.head.minor == 0
+        self._head: AnswerHead | None = None
+        self._call: UpstreamCall | None = None
+        self._first_byte_ns: Ns | None = None
+        self._held = b""
+
+    @property
+    def request(self) -> RequestId:
+        """Its id."""
+        return self._id
+
+    # From the upstream and the front
+
+    def attach(self, call: UpstreamCall | None) -> None:
+        """The call that answers now."""
+        self._call = call
+        if call is not None and self._wire.is_stuck:
+            call.pause()
+
+    def begin(self, head: AnswerHead) -> None:
+        """Send the head of the answer."""
+        if self.is_over:
+            return
+        self.has_begun, self._head = True, head
+        lines = head.lines
+        if self._is_old and head.framing == "chunked":  # HTTP/1.0 knows no chunks: the end of the connection ends it
+            lines, self._keep_alive = lines.replace(CHUNKED, b""), False
+        ending = b"" if self._keep_alive else CLOSE
+        self._held = lines + self._own_lines + ending + b"\r\n"
+
+    def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        if self.is_over:
+            return
+        if self._first_byte_ns is None:
+            self._first_byte_ns = self._serving.now_ns()
+        if self._is_old and self._is_chunked:
+            part = payload_of(part)
+        self._held = self._held + part if self._held else part
+
+    def flush(self) -> None:
+        """Let what was begun and written leave, in one call of the system."""
+        held = self._held
+        if held and not self.is_over:
+            self._held = b""
+            self._wire.send(held)
+
+    @property
+    def _is_chunked(self) -> bool:
+        return self._head is not None and self._head.framing == "chunked"
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        if self.is_over:
+            return
+        if self._is_chunked and not self._is_old:
+            self._held += LAST_CHUNK
+        self.flush()
+        self._end()
+        self._wire.answered(self._keep_alive)
+
+    def fail(self, error: ErrorOut) -> None:
+        """End with an error."""
+        if self.is_over:
+            return
+        head = self._head
+        self._drop_call()
+        self.flush()
+        if head is None:
+            self._wire.send(error_answer(error, self._own_lines, self._keep_alive))
+            self._end()
+            self._wire.answered(self._keep_alive)
+        elif head.framing == "chunked" and head.is_event_stream:
+            event = error_event(error)
+            self._wire.send(event if self._is_old else framed(event) + LAST_CHUNK)
+            self._end()
+            self._wire.answered(self._keep_alive)
+        else:
+            self._end()
+            self._wire.cut()
+
+    # From the client's connection
+
+    def left(self) -> None:
+        """The client is gone: stop the engine now, then tell the front."""
+        if not self.is_over:
+            self._drop_call()
+            self._serving.gone(self._id)
+            self._end()
+
+    def close_after(self) -> None:
+        """Close the connection behind this answer."""
+        self._keep_alive = False
+
+    def stuck(self) -> None:
+        """The client is slow."""
+        if self._call is not None:
+            self._call.pause()
+
+    def unstuck(self) -> None:
+        """The client has caught up."""
+        if self._call is not None:
+            self._call.resume()
+
+    def _drop_call(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._call = None
+        self._serving.closed(self._id, self._first_byte_ns, len(self.body))
+
+
+def error_answer(error: ErrorOut, own_lines: bytes, keep_alive: bool) -> bytes:
+    """Return a whole answer in OpenAI's shape."""
+    body = error_body(error)
+    lines = b"".join(b"%b: %b\r\n" % header for header in error_headers(error))
+    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (
+        STATUS_LINE[error.status],
+        len(body),
+        own_lines,
+        lines,
+        b"" if keep_alive else CLOSE,
+        body,
+    )

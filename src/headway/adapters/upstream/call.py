@@ -1,0 +1,213 @@
+"""One request at one upstream: what is sent, and what its answer means (`gateway/relay/ports.UpstreamCall`)."""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headway.adapters.gateway.relay.ports import Answering, Exchange, Target
+from headway.adapters.http1.sweep import NEVER
+from headway.adapters.upstream.answer import Answer, BadAnswer
+from headway.adapters.upstream.connection import UpstreamConnection
+
+if TYPE_CHECKING:
+    from headway.adapters.upstream.pool import UpstreamPool
+
+SHOWN: Final = 200  # bytes of an upstream's error that the log gets
+_TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+REFUSALS: Final = frozenset({429, 503})
+
+
+class Call:
+    """Ends once: by `done`, `refused` or `fault` of its `answering`, or in silence by `cancel`."""
+
+    def __init__(self, pool: "UpstreamPool", exchange: Exchange, target: Target, answering: Answering) -> None:
+        self.deadline = NEVER  # of the sweep, while it waits for a connection
+        self.is_over = False
+        self._pool, self._exchange, self._target, self._answering = pool, exchange, target, answering
+        self._connection: UpstreamConnection | None = None
+        self._answer: Answer | None = None
+        self._has_begun = False
+        self._is_paused = False
+        self._is_retried = False
+
+    # From the pool
+
+    def go(self, connection: UpstreamConnection) -> None:
+        """Send it."""
+        exchange, pool = self._exchange, self._pool
+        body = exchange.body if self._target == _AS_IT_CAME else _rewritten(exchange.body, self._target)
+        own = b""
+        if pool.endpoint.authorization == "forward" and exchange.authorization is not None:
+            own = b"authorization: %b\r\n" % exchange.authorization
+        head = b"POST %b%b HTTP/1.1\r\n%b%b%bcontent-length: %d\r\n\r\n" % (
+            pool.base,
+            exchange.path,
+            pool.head,
+            own,
+            exchange.forwarded,
+            len(body),
+        )
+        self._connection = connection
+        connection.deadline = pool.loop.time() + pool.settings.first_byte_timeout_s
+        self._answer = connection.send(self, head, body)
+
+    def unreachable(self, reason: str) -> None:
+        """No connection could be made."""
+        if not self.is_over:
+            self._end()
+            self._answering.fault(reason)
+
+    def late(self) -> None:
+        """No connection became free."""
+        if not self.is_over:
+            self._end()
+            self._answering.refused(503, None)
+
+    # From the connection
+
+    def heard(self, connection: UpstreamConnection, piece: bytes) -> None:
+        """Bytes of the answer."""
+        answer = self._answer
+        assert answer is not None  # it was sent
+        if not self._is_paused:
+            connection.deadline = self._pool.loop.time() + self._pool.settings.idle_timeout_s
+        try:
+            if answer.state == "head":
+                rest = answer.read_head(piece)
+                if rest is None:
+                    return
+                if not self._may_forward(answer, rest):
+                    return
+                piece = rest
+            self._forward(answer, piece)
+        except BadAnswer as error:
+            self._fault(str(error))
+
+    def _forward(self, answer: Answer, piece: bytes) -> None:
+        part = answer.read_body(piece) if piece and answer.state != "ended" else b""
+        exchange = self._exchange
+        if answer.first_byte_ns is None:
+            answer.first_byte_ns = self._pool.now_ns()
+        if not self._has_begun:
+            self._has_begun = True
+            assert answer.head is not None  # it was read
+            exchange.begin(answer.head)
+            if answer.state != "ended":
+                self._answering.begun()
+                if self.is_over:  # the front did not want it any more
+                    return
+        if part:
+            exchange.write(part)
+        if answer.state == "ended":
+            self._complete(answer)
+        else:
+            exchange.flush()
+
+    def broke(self, connection: UpstreamConnection, reason: str) -> None:
+        """The connection was closed."""
+        if connection.uses and not connection.has_heard and not self._is_retried:
+            # It was closed while it idled, and the request crossed the news of it: nobody has seen the request
+            # (sglang#9926). Once, on a connection that cannot be stale.
+            self._is_retried = True
+            self._pool.place(self, is_fresh=True)
+            return
+        answer = self._answer
+        assert answer is not None  # it was sent
+        try:
+            answer.closed()
+            self._complete(answer)
+        except BadAnswer as error:
+            self._fault(f"{error} ({reason})")
+
+    def silent(self) -> None:
+        """Nothing came in time."""
+        settings = self._pool.settings
+        limit = settings.idle_timeout_s if self._has_begun else settings.first_byte_timeout_s
+        self._fault(f"it sent nothing for {limit:g} s")
+
+    def _may_forward(self, answer: Answer, rest: bytes) -> bool:
+        """False for what is not an answer to this request but news of the upstream."""
+        fields = answer.fields
+        assert fields is not None  # it was read
+        if fields.status in REFUSALS:
+            retry_after_ms = _retry_after_ms(fields.headers)
+            self._end()
+            self._answering.refused(fields.status, retry_after_ms)
+            return False
+        if fields.status >= 500:
+            self._fault(f"status {fields.status}: {rest[:SHOWN].decode('latin-1')}")
+            return False
+        return True
+
+    def _complete(self, answer: Answer) -> None:
+        answer.require_last_event()
+        fields, connection = answer.fields, self._connection
+        assert fields is not None
+        assert connection is not None  # an answer has ended
+        self.is_over = True
+        usage = answer.usage(self._pool.now_ns())
+        self._connection = None
+        if self._is_paused:
+            connection.resume()
+        self._pool.release(connection, fields.keep_alive and answer.is_clean and connection.is_open)
+        self._exchange.attach(None)
+        self._answering.done(usage, "success" if fields.status < 400 else "neutral")
+        self._exchange.finish()
+
+    def _fault(self, reason: str) -> None:
+        self._end()
+        self._answering.fault(reason)
+
+    def _end(self) -> None:
+        """Over, without an answer; what may still come has nobody to go to."""
+        self.is_over = True
+        self._pool.sweep.remove(self)
+        self._exchange.attach(None)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    # From the exchange and the front
+
+    def cancel(self) -> None:
+        """Abort the connection now, so that the engine stops (smg#2136)."""
+        if not self.is_over:
+            self._end()
+
+    def pause(self) -> None:
+        """The client is slow: so may the upstream be, without a timeout."""
+        self._is_paused = True
+        if self._connection is not None:
+            self._connection.deadline = NEVER
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        self._is_paused = False
+        if self._connection is not None:
+            self._connection.deadline = self._pool.loop.time() + self._pool.settings.idle_timeout_s
+            self._connection.resume()
+
+
+_AS_IT_CAME: Final = Target()
+
+
+def _rewritten(body: bytes, target: Target) -> bytes:
+    """Put the upstream's own name, or a lower limit, into the client's JSON; all else stays byte for byte."""
+    top: dict[str, object] = dict(_TOP_LEVEL.decode(body))
+    if target.model is not None:
+        top["model"] = target.model
+    if target.max_tokens is not None:
+        top["max_completion_tokens" if "max_completion_tokens" in top else "max_tokens"] = target.max_tokens
+    return msgspec.json.encode(top)
+
+
+def _retry_after_ms(headers: dict[str, str]) -> int | None:
+    """What the upstream says in `retry-after-ms` or in seconds of `retry-after`; a date is ignored."""
+    for name, scale in (("retry-after-ms", 1), ("retry-after", 1000)):
+        given = headers.get(name, "")
+        if _SECONDS.fullmatch(given):
+            return round(float(given) * scale)
+    return None
