@@ -51,6 +51,7 @@ class RouterScene:
     def allowed(self, answer: object) -> bool:
         """Replicas of the fleet, each once, at least one."""
         assert isinstance(answer, list)
+        assert all(self.policy.rank(request, [], NOW) == [] for request in self.requests)  # nobody serves its model
         ids = {view.id for view in self.fleet}
         names = [[item[0] for item in ranked] for ranked in answer]
         return all(ranked and len(set(ranked)) == len(ranked) and set(ranked) <= ids for ranked in names)
