@@ -37,7 +37,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port.")] = None,
     model: Annotated[str | None, typer.Option(help="A name of `headway models`, a folder, or a hub id.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Engine processes.")] = None,
+    replicas: Annotated[int | None, typer.Option(min=0, help="Engine processes; 0: only upstreams.")] = None,
     engine: Engine = None,
     assignments: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of the configuration; repeatable.")
@@ -80,7 +80,7 @@ def serve(
 
 async def _run(config: "Config", tell: Tell) -> int:
     from headway.core.errors import EngineError
-    from headway.live.launch import Running, allow_open_files, bind, find_model
+    from headway.live.launch import Running, allow_open_files, bind, find_models
 
     allow_open_files()
     try:
@@ -89,7 +89,7 @@ async def _run(config: "Config", tell: Tell) -> int:
         tell("serve", str(error))
         return EXIT_FAILED
     loop = asyncio.get_running_loop()
-    served = await loop.run_in_executor(None, find_model, config, lambda line: tell("model", line))
+    served = await loop.run_in_executor(None, find_models, config, lambda line: tell("model", line))
     said: list[str] = []
 
     def heard(who: str, what: str) -> None:
@@ -102,7 +102,7 @@ async def _run(config: "Config", tell: Tell) -> int:
     address, port = listener.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     try:
-        await running.run(listener, lambda: typer.echo(ready_line(url, served.name)))
+        await running.run(listener, lambda: typer.echo(ready_line(url, [model.name for model in served])))
     except EngineError as error:
         tell("serve", last_word(str(error), said))
         return EXIT_FAILED
@@ -123,10 +123,13 @@ def _stop(running: "Running", number: signal.Signals, limit_s: float, tell: Tell
     running.stop()
 
 
-def ready_line(url: str, model: str) -> str:
-    """One line with the address, the model, and a command that gets an answer when pasted into a shell."""
+def ready_line(url: str, models: Sequence[str]) -> str:
+    """One line with the address, the models, and a command that gets an answer when pasted into a shell."""
+    if not models:
+        return f"ready: {url} serves no model yet; GET {url}/v1/models lists those of its upstreams when they answer"
+    model = models[0]
     ask = [{"role": "user", "content": "What is the capital of France?"}]
     body = json.dumps({"model": model, "messages": ask, "temperature": 0, "max_tokens": 64})
     shown = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     command = f"curl -s {shown}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"
-    return f"ready: {url} serves {model}; try: {command}"
+    return f"ready: {url} serves {', '.join(models)}; try: {command}"

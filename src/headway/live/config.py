@@ -16,10 +16,13 @@ from headway.adapters.gateway.settings import (
     SloDefaults,
     StreamSettings,
 )
+from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
 from headway.live.config_checks import check_front, check_gateway, check_model, check_replica, located, without_effect
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
+from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
+from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
@@ -33,6 +36,7 @@ _DRIVER: Final = Path("/proc/driver/nvidia/version")
 ENV_PREFIX: Final = "HEADWAY"
 ENV_FILE: Final = "HEADWAY_CONFIG"
 SECRETS: Final = ("auth.keys",)
+OF_OWN_MODELS: Final = ("engine.", "scheduler.", "executor.", "supervisor.")
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,14 +47,6 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
     price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for `price_usd` of /v1/estimates
-
-
-class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The model that is served."""
-
-    name: str = "SmolLM2-135M-Instruct"  # a name of `headway models`, a Hugging Face folder, or a hub id
-    served_name: str | None = None  # what clients call it; unset: its own name
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
 
 
 class FleetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +60,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: ServerSettings = ServerSettings()
     model: ModelSettings = ModelSettings()
+    models: tuple[ModelSettings, ...] = ()  # several of them, in place of `model`
+    upstreams: tuple[UpstreamSettings, ...] = ()  # servers to which requests are relayed
+    discovery: DiscoverySettings = DiscoverySettings()
+    aliases: dict[str, str] = {}  # further name = model; clients see it in /v1/models
     engine: EngineSettings = EngineSettings()
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
@@ -150,19 +150,41 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
     raw, sources = build(Config, given)
     with located(sources):
-        _check(raw)
+        left_out = is_left_out(names_of(raw), sources)
+        if left_out:
+            raw = msgspec.structs.replace(raw, model=msgspec.structs.replace(raw.model, replicas=0))
+        _check(raw, sources)
         config, adjustments = _complete(raw, sources, host)
+    if left_out:
+        reason = "upstreams are given and no model is; model.replicas = 1 starts one beside them"
+        adjustments.insert(0, Adjustment("model.replicas", 0, reason))
     return Resolved(config, tuple(sources), tuple(adjustments))
 
 
-def _check(config: Config) -> None:
+def names_of(config: Config) -> Names:
+    """What names models."""
+    return Names(
+        config.model,
+        config.models,
+        config.upstreams,
+        config.discovery,
+        config.aliases,
+        config.front,
+        config.engine.kind == "synthetic",
+    )
+
+
+def _check(config: Config, sources: Sequence[Sourced]) -> None:
     """What needs no model and no machine: the same for `headway config validate` and `headway serve`."""
     check_policies(config)
     check_gateway(gateway_settings(config))
-    check_front(config.front, config.model.replicas)
+    names = names_of(config)
+    check_models(names, sources)
+    check_front(config.front, sum(model.replicas for model in names.own))
     check_replica(config.scheduler, config.engine, config.executor, config.cost)
     if config.engine.kind == "torch":
-        check_model(config.model.name)
+        for model in names.own:
+            check_model(model.name)
     check_exports(config.telemetry)
 
 
@@ -170,11 +192,13 @@ def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Conf
     """Fill in what was left to Headway. Raises ConfigError for what cannot work on this machine."""
     engine = raw.engine
     adjustments = [Adjustment(s.key, s.value, reason) for s, reason in without_effect(sources, engine)]
+    replicas = sum(model.replicas for model in names_of(raw).own)
+    if not replicas:
+        unread = [s for s in sources if s.origin != "default" and s.key.startswith(OF_OWN_MODELS)]
+        return raw, [Adjustment(s.key, s.value, "without effect: no model of our own is served") for s in unread]
     if engine.threads is None and engine.kind == "torch":
-        threads = max(1, host.cores // raw.model.replicas)
-        adjustments.append(
-            Adjustment("engine.threads", threads, f"{host.cores} cores for {raw.model.replicas} replica(s)")
-        )
+        threads = max(1, host.cores // replicas)
+        adjustments.append(Adjustment("engine.threads", threads, f"{host.cores} cores for {replicas} replica(s)"))
         engine = msgspec.structs.replace(engine, threads=threads)
     if engine.device == "auto" and engine.kind == "torch":
         device: Literal["cpu", "cuda"] = "cuda" if host.has_cuda else "cpu"

@@ -102,9 +102,8 @@ def check_front(front: FrontConfig, replicas: int) -> None:
     for key, pool in (("prefill", front.pools.prefill), ("decode", front.pools.decode)):
         for node in pool:
             if node not in there:
-                raise ConfigError(
-                    f"front.pools.{key} names {node}, model.replicas = {replicas} gives {there[0]} to {there[-1]}"
-                )
+                given = f"gives {there[0]} to {there[-1]}" if there else "gives none"
+                raise ConfigError(f"front.pools.{key} names {node}, model.replicas = {replicas} {given}")
 
 
 def check_replica(

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -19,63 +19,78 @@ from headway.core.errors import ConfigError, EngineError
 from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock
-from headway.live.config import Config, gateway_settings
+from headway.live.config import Config, gateway_settings, names_of
 from headway.live.config_checks import replica_id
+from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
-SYNTHETIC_MODEL: Final = "synthetic"
 BACKLOG: Final = 2048
 Progress = Callable[[str], None]
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The model of the configuration: its name for clients, its folder (none is needed for the synthetic engine)."""
+    """A model of our own engines: its name for clients, its folder (none is needed for the synthetic engine)."""
 
     name: str
     files: ModelFiles | None
+    replicas: int = 1
 
     def tokenizer(self) -> Tokenizer:
         """Reads its files."""
         return byte_tokenizer() if self.files is None else Tokenizer.from_folder(self.files.folder)
 
 
-def find_model(config: Config, progress: Progress) -> Served:
-    """Resolve the model, fetching it if needed. Raises ConfigError."""
-    if config.engine.kind == "synthetic":
-        return Served(config.model.served_name or SYNTHETIC_MODEL, None)
+def find_models(config: Config, progress: Progress) -> tuple[Served, ...]:
+    """Resolve the models of our own engines, fetching what is needed; none of them may exist. Raises ConfigError."""
+    found: dict[str, Served] = {}
+    for model in names_of(config).own:
+        served = _find(model, config.engine.kind == "synthetic", progress)
+        if served.name in found:
+            raise ConfigError(f"two of models are called {served.name!r}; give one of them a served_name")
+        found[served.name] = served
+    return tuple(found.values())
+
+
+def _find(model: ModelSettings, is_synthetic: bool, progress: Progress) -> Served:
+    if is_synthetic:
+        return Served(model.served_name or SYNTHETIC_MODEL, None, model.replicas)
     try:
-        files = pull(config.model.name, progress)
+        files = pull(model.name, progress)
     except ModelError as error:
         raise ConfigError(f"model.name: {error}") from error
-    return Served(config.model.served_name or files.name, files)
+    return Served(model.served_name or files.name, files, model.replicas)
 
 
-def plan(config: Config, served: Served) -> Plan:
-    """What to start."""
-    llm = LlmSpec(
-        folder=None if served.files is None else str(served.files.folder),
+def plan(config: Config, served: Sequence[Served]) -> Plan:
+    """What to start. Replicas are numbered over all models, in their order."""
+    models = [model for model in served for _ in range(model.replicas)]
+    replicas = tuple(
+        ReplicaSpec(
+            node=replica_id(number),
+            model=ModelId(model.name),
+            listeners=(FRONT, CONTROL),
+            control=CONTROL,
+            llm=_llm_spec(config, model),
+            event_logs=config.telemetry.event_logs,
+            drain_s=config.supervisor.drain_s,
+        )
+        for number, model in enumerate(models)
+    )
+    return Plan(replicas, config.front, config.fleet.migration, config.cost, config.telemetry, config.supervisor)
+
+
+def _llm_spec(config: Config, model: Served) -> LlmSpec:
+    return LlmSpec(
+        folder=None if model.files is None else str(model.files.folder),
         cache=str(cache_folder()),
         engine=config.engine,
         scheduler=config.scheduler,
         cost=config.cost,
         executor=config.executor,
     )
-    replicas = tuple(
-        ReplicaSpec(
-            node=replica_id(number),
-            model=ModelId(served.name),
-            listeners=(FRONT, CONTROL),
-            control=CONTROL,
-            llm=llm,
-            event_logs=config.telemetry.event_logs,
-            drain_s=config.supervisor.drain_s,
-        )
-        for number in range(config.model.replicas)
-    )
-    return Plan(replicas, config.front, config.fleet.migration, config.cost, config.telemetry, config.supervisor)
 
 
 def allow_open_files() -> None:
@@ -125,7 +140,7 @@ class HttpServer(uvicorn.Server):
 class Running:
     """One `headway serve`."""
 
-    def __init__(self, config: Config, served: Served, tell: Callable[[NodeId, str], None]) -> None:
+    def __init__(self, config: Config, served: Sequence[Served], tell: Callable[[NodeId, str], None]) -> None:
         self._config, self._served = config, served
         self.live = Live(plan(config, served), Clock(), tell)
         self._stop = asyncio.Event()
@@ -164,7 +179,7 @@ class Running:
 
     def _http(self) -> HttpServer:
         settings = self._config.server
-        tokenizers = {self._served.name: self._served.tokenizer()}
+        tokenizers = {model.name: model.tokenizer() for model in self._served}
         return HttpServer(
             uvicorn.Config(
                 build_app(self.live.serving, tokenizers, gateway_settings(self._config)),

@@ -21,6 +21,7 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     router: PolicyChoice | None = None  # unset: front.router
     admission: PolicyChoice | None = None  # unset: front.admission
+    fallbacks: tuple[str, ...] = ()  # models that answer in its place while none of its replicas can, in this order
 
 
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from headway.cli.serve import last_word, ready_line
 @pytest.mark.parametrize("model", ["m", "it's a model", 'say "hi"', "owner/name"])
 def test_the_command_of_the_ready_line_survives_a_shell(model: str) -> None:
     # SPEC M1
-    command = ready_line("http://127.0.0.1:8000", model).partition("try: ")[2]
+    command = ready_line("http://127.0.0.1:8000", [model]).partition("try: ")[2]
     words = shlex.split(command)
     assert words[:3] == ["curl", "-s", "http://127.0.0.1:8000/v1/chat/completions"]
     assert json.loads(words[-1])["model"] == model

@@ -6,7 +6,7 @@ import pytest
 from headway.core.errors import ConfigError, EngineError
 from headway.live.byte_tokens import VOCAB_SIZE
 from headway.live.config import Config, Host, ModelSettings, resolve, set_layer
-from headway.live.launch import bind, find_model, plan
+from headway.live.launch import bind, find_models, plan
 from headway.live.run import CONTROL, FRONT
 
 
@@ -16,25 +16,41 @@ def configured(*assignments: str) -> Config:
 
 def test_every_replica_has_its_own_id_and_reports_to_front_and_control() -> None:
     config = configured("model.replicas=3")
-    started = plan(config, find_model(config, lambda line: None))
+    started = plan(config, find_models(config, lambda line: None))
     assert [spec.node for spec in started.replicas] == ["rep-0", "rep-1", "rep-2"]
     assert {spec.listeners for spec in started.replicas} == {(FRONT, CONTROL)}
 
 
 def test_the_synthetic_model_needs_no_file_and_has_a_tokenizer() -> None:
-    served = find_model(configured(), lambda line: None)
+    (served,) = find_models(configured(), lambda line: None)
     assert (served.name, served.files, served.tokenizer().vocab_size) == ("synthetic", None, VOCAB_SIZE)
 
 
 def test_clients_may_know_the_model_by_another_name() -> None:
     config = configured("model.served_name=mine")
-    assert plan(config, find_model(config, lambda line: None)).replicas[0].model == "mine"
+    assert plan(config, find_models(config, lambda line: None)).replicas[0].model == "mine"
+
+
+def test_several_models_share_the_numbers_of_replicas() -> None:
+    # SPEC A6
+    config = configured("models=[{served_name='a', replicas=2}, {served_name='b'}]")
+    served = find_models(config, lambda line: None)
+    assert [(spec.node, spec.model) for spec in plan(config, served).replicas] == [
+        ("rep-0", "a"),
+        ("rep-1", "a"),
+        ("rep-2", "b"),
+    ]
+
+
+def test_with_upstreams_and_no_model_nothing_is_fetched() -> None:
+    config = resolve([set_layer("upstreams=[{name='a', url='http://a:1'}]")], Host(2)).config
+    assert find_models(config, lambda line: pytest.fail(line)) == ()
 
 
 def test_a_model_that_is_nowhere_names_the_key() -> None:
     config = msgspec.structs.replace(Config(), model=ModelSettings(name="no such folder"))
     with pytest.raises(ConfigError, match=r"model\.name: .*no such folder"):
-        find_model(config, lambda line: None)
+        find_models(config, lambda line: None)
 
 
 def test_port_0_is_any_free_port() -> None:

@@ -120,7 +120,7 @@ def _vllm_adapters(samples: Samples) -> tuple[tuple[str, ...] | None, int | None
 
 
 def _sglang(samples: Samples) -> Scraped:
-    """Of a tensor- or pipeline-parallel group every rank may tell the same; rank 0 counts, data-parallel ranks add up."""
+    """Ranks of a tensor- or pipeline-parallel group may tell the same: rank 0 counts. Data-parallel ranks add up."""
     first = {name: [s for s in found if _is_first_rank(s)] for name, found in samples.items()}
     page = _count(first, "sglang_page_size") or None
     tokens, used = _count(first, "sglang_max_total_num_tokens"), _count(first, "sglang_num_used_tokens")
