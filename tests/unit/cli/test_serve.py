@@ -17,7 +17,7 @@ def test_the_command_of_the_ready_line_survives_a_shell(model: str) -> None:
 
 
 def test_an_address_that_means_all_is_not_one_to_talk_to() -> None:
-    line = ready_line("http://0.0.0.0:8000", "m")
+    line = ready_line("http://0.0.0.0:8000", ["m"])
     assert line.startswith("ready: http://0.0.0.0:8000 serves m;")
     assert "curl -s http://127.0.0.1:8000/" in line
 
@@ -32,7 +32,7 @@ def test_a_reason_is_told_once() -> None:
 
 
 def test_the_ready_line_is_one_line() -> None:
-    assert "\n" not in ready_line("http://[::1]:80", "m")
+    assert "\n" not in ready_line("http://[::1]:80", ["m"])
 
 
 @pytest.mark.parametrize(
