@@ -1,6 +1,6 @@
 """From arrival to replica: forecast, admission, the global queue with late binding, and the hand-over to a replica."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -13,10 +13,10 @@ from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Reserve, Submit
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns, ns_from_s
-from headway.sched.admission.protocol import Considered, Outcome, Over, Verdict
-from headway.sched.admission.queue import GlobalQueue, Line
+from headway.sched.admission.protocol import Considered, Outcome, Over
+from headway.sched.admission.queue import GlobalQueue, Line, line_of
 from headway.sched.book import Tracked
-from headway.sched.gate import Admissions, Gate
+from headway.sched.gate import Admissions, Gate, Judged
 from headway.sched.router.machine import Router
 
 _OUTCOMES: Final[dict[FinishReason, Outcome]] = {
@@ -52,14 +52,22 @@ class Dispatcher:
         self._reserve_ns = ns_from_s(patience.reserve_s)
         self._runs_late = patience.runs_late
 
-    def consider(self, tracked: Tracked, at_ns: Ns) -> Verdict:
+    def consider(self, tracked: Tracked, at_ns: Ns) -> Judged:
         """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both."""
         judged = self.gate.judge(tracked.request, at_ns)
-        verdict, candidates = judged.verdict, list(judged.candidates)
+        verdict = judged.verdict
         if verdict.kind != "admit" or verdict.is_shadow:
-            self._decide(tracked, Decision("pool", at_ns, "admit", verdict.kind, verdict.reason), candidates)
+            decision = Decision("pool", at_ns, "admit", verdict.kind, verdict.reason)
+            self._decide(tracked, decision, judged.candidates)
         self.gate.hear(Considered(at_ns, tracked.request, verdict), tracked.request.model)
-        return verdict
+        return judged
+
+    def admit(self, tracked: Tracked, candidates: Sequence[Candidate], at_ns: Ns) -> None:
+        """Queue a request that was just considered, and dispatch as far as there is room: its forecast still holds."""
+        line = line_of(tracked.request)
+        is_alone = self.queue.length(line) == 0
+        self.enqueue(tracked, at_ns, candidates)
+        self.pump(line, at_ns, candidates if is_alone else None)
 
     def is_doomed(self, tracked: Tracked, at_ns: Ns) -> bool:
         """True when the request waits for what can no longer be in time: its end, or its first token."""
@@ -69,13 +77,13 @@ class Dispatcher:
         due_ns = None if self._runs_late or tracked.first_token_ns is not None else slo.ttft_deadline_ns
         return due_ns is not None and at_ns >= due_ns
 
-    def _decide(self, tracked: Tracked, decision: Decision, candidates: list[Candidate]) -> None:
+    def _decide(self, tracked: Tracked, decision: Decision, candidates: Sequence[Candidate]) -> None:
         shown = tuple(Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX])
         decision = msgspec.structs.replace(decision, alternatives=shown, request=tracked.request.id)
         tracked.decisions.append(decision)
         self._out.append(Record(decision))
 
-    def enqueue(self, tracked: Tracked, at_ns: Ns) -> None:
+    def enqueue(self, tracked: Tracked, at_ns: Ns, candidates: Sequence[Candidate] | None = None) -> None:
         """Wait in the global queue; a timer asks later whether any replica serves the model at all."""
         request = tracked.request
         self.queue.push(request)
@@ -83,7 +91,9 @@ class Dispatcher:
         self.gate.flights.ended(request.id)
         if self.is_doomed(tracked, at_ns):  # it comes back late: the timer of its deadline has fired already
             self._out.append(WakeAt(at_ns, TimerId(f"ttft:{request.id}")))
-        if not self.router.forecast(request, at_ns):
+        if candidates is None:
+            candidates = self.router.forecast(request, at_ns)
+        if not candidates:
             self._out.append(WakeAt(at_ns + self._replica_wait_ns, TimerId(f"replica:{request.id}")))
             if tracked.attempts == 0 and tracked.dispatched_ns is None:
                 tracked.cold_ns = at_ns
@@ -108,14 +118,15 @@ class Dispatcher:
         for line in self.queue.lines():
             self.pump(line, at_ns)
 
-    def pump(self, line: Line, at_ns: Ns) -> None:
-        """Dispatch from one line, in order, while its head finds room."""
+    def pump(self, line: Line, at_ns: Ns, candidates: Sequence[Candidate] | None = None) -> None:
+        """Dispatch from one line, in order, while its head finds room. `candidates`: of the head, if known."""
         while (head := self.queue.head(line)) is not None:
             tracked = self._waiting[head]
             if self.is_doomed(tracked, at_ns):
                 self.on_late(tracked, at_ns)
                 continue
-            candidates = self.router.forecast(tracked.request, at_ns)
+            if candidates is None:
+                candidates = self.router.forecast(tracked.request, at_ns)
             chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
             if chosen is None:
                 return
@@ -126,6 +137,7 @@ class Dispatcher:
                 self._reserve(tracked, NodeId(chosen.replica), NodeId(chosen.decode), at_ns)
             else:
                 self.submit(tracked, NodeId(chosen.replica), at_ns)
+            candidates = None  # what was dispatched changes the next one's
 
     def submit(self, tracked: Tracked, replica: NodeId, at_ns: Ns) -> None:
         """Hand the request over; the replica owns it from here, as the epoch it was reserved under or a new one."""

@@ -12,7 +12,6 @@ from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Res
 from headway.core.request import FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns
 from headway.sched.admission.protocol import Began
-from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher
 from headway.sched.ownership import Ownership
@@ -37,18 +36,17 @@ class Front:
         at_ns, request = event.at_ns, event.request
         tracked, error = self.book.open(event)
         if error is None:
-            verdict = self.dispatch.consider(tracked, at_ns)
-            error = verdict.error
+            judged = self.dispatch.consider(tracked, at_ns)
+            error = judged.verdict.error
         if error is not None:
             tracked.change(Change.REFUSE, at_ns, error.code or "refused")
             self._end(tracked, FinishReason.REJECTED, error, 0)
             return
-        tracked.change(Change.ADMIT, at_ns, verdict.reason)
+        tracked.change(Change.ADMIT, at_ns, judged.verdict.reason)
         for kind, due_ns in (("deadline", request.slo.e2e_deadline_ns), ("ttft", request.slo.ttft_deadline_ns)):
             if due_ns is not None:
                 self._out.append(WakeAt(due_ns, TimerId(f"{kind}:{request.id}")))
-        self.dispatch.enqueue(tracked, at_ns)
-        self.dispatch.pump(line_of(request), at_ns)
+        self.dispatch.admit(tracked, judged.candidates, at_ns)
 
     def client_gone(self, event: ClientGone) -> None:
         """Stop the request; its stream counts as closed soon after."""
