@@ -38,3 +38,11 @@ class Candidate(msgspec.Struct, frozen=True):
     confidence: float  # [0, 1]
     decode: str | None = None
     reason: str = ""
+    score: float | None = None  # of the routing policy; None: nobody scored it
+
+    @property
+    def why(self) -> str:
+        """Score and reason in words. Told of the chosen one only: to word every candidate costs as much as to rank it."""
+        if self.score is None:
+            return self.reason
+        return f"score {self.score:g}: {self.reason}" if self.reason else f"score {self.score:g}"

@@ -78,7 +78,7 @@ class Dispatcher:
         return due_ns is not None and at_ns >= due_ns
 
     def _decide(self, tracked: Tracked, decision: Decision, candidates: Sequence[Candidate]) -> None:
-        shown = tuple(Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX])
+        shown = tuple([Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX]])
         decision = msgspec.structs.replace(decision, alternatives=shown, request=tracked.request.id)
         tracked.decisions.append(decision)
         self._out.append(Record(decision))
@@ -132,7 +132,7 @@ class Dispatcher:
                 return
             self.leave(head)
             tracked.prefill_due_ns = at_ns + ns_from_s(chosen.seconds)
-            self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.reason), candidates)
+            self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.why), candidates)
             if chosen.decode is not None and chosen.decode != chosen.replica and not tracked.emitted:
                 self._reserve(tracked, NodeId(chosen.replica), NodeId(chosen.decode), at_ns)
             else:

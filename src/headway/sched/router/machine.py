@@ -125,9 +125,10 @@ class Router:
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
         usable: list[Replica] = []
         hits = self.index.hits_all(request)
+        role = role_of(request)
         for replica in self.replicas.values():
             if (
-                self._serves(replica, request)
+                self._serves(replica, request.model, role)
                 and not replica.is_draining
                 and (not pool or replica.id in pool)
                 and self._is_usable(replica.id, at_ns)
@@ -140,22 +141,20 @@ class Router:
         return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
 
     @staticmethod
-    def _serves(replica: Replica, request: Request) -> bool:
+    def _serves(replica: Replica, model: ModelId, role: str) -> bool:
         report = replica.report
         if report is None:  # it joined and has said nothing yet
             return False
-        is_served = report.model == request.model or request.model in report.models
-        return is_served and report.role == role_of(request)
+        return report.role == role and (report.model == model or model in report.models)
 
     @staticmethod
     def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
-        why = f"score {item.score:g}" + (f": {item.reason}" if item.reason else "")
         queue_ns, report = replica.queue_ns, replica.report
         if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
-            return Candidate(replica.id, 0.0, 0.0, reason=f"{why}, no rate learned")
+            return Candidate(replica.id, 0.0, 0.0, reason=item.reason or "no rate learned", score=item.score)
         prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / report.prefill_tokens_per_s
-        age_s = s_from_ns(replica.age_ns)
-        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, 1.0 / (1.0 + age_s), reason=why)
+        confidence = 1.0 / (1.0 + s_from_ns(replica.age_ns))
+        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, confidence, reason=item.reason, score=item.score)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""

@@ -81,7 +81,7 @@ def test_a_candidate_carries_the_parts_of_its_score() -> None:  # SPEC L-5
     made.join(B, 1, 0)
     made.hear(report(B, 1, prefill_tokens_per_s=100.0), 0)
     (candidate,) = made.forecast(llm("req-1"), 0)
-    assert candidate.reason == "score 2: 10 queued - 8 cached"
+    assert candidate.why == "score 2: 10 queued - 8 cached"
 
 
 def test_half_a_pair_of_pools_is_refused() -> None:  # SPEC M1
