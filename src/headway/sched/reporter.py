@@ -107,6 +107,8 @@ class Reporter:
 
     def report(self, numbers: Numbers, at_ns: Ns, out: list[Effect]) -> None:
         """Send a report when something changed and the interval is over."""
+        if self._is_timer_set and self._last_ns is not None and at_ns - self._last_ns < self._interval_ns:
+            return  # the timer will ask, whatever has changed
         machine = numbers.machine
         key = (
             machine.waiting,

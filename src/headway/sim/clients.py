@@ -50,13 +50,16 @@ class Clients:
 
     def deliver(self, effect: Deliver, at_ns: Ns) -> Stream:
         """Take tokens. Raises InvariantError for a gap, a repetition, or a token after the end."""
-        stream = self.streams[effect.request]
+        stream, tokens = self.streams[effect.request], effect.tokens
         if stream.end is not None:
             raise InvariantError(f"client of {effect.request} got a token after its end")
         if effect.index != len(stream.tokens):
             raise InvariantError(f"client of {effect.request} got token {effect.index}, expected {len(stream.tokens)}")
-        stream.tokens.extend(effect.tokens)
-        stream.times_ns.extend([at_ns] * len(effect.tokens))
+        stream.tokens += tokens
+        if len(tokens) == 1:
+            stream.times_ns.append(at_ns)
+        else:
+            stream.times_ns.extend([at_ns] * len(tokens))
         return stream
 
     def end(self, effect: End, at_ns: Ns) -> Stream:

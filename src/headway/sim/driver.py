@@ -35,10 +35,9 @@ from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import Request
 from headway.core.units import Ns
-from headway.engines.synthetic.engine import SyntheticEngine
 from headway.sim.clients import Clients
 from headway.sim.eventlog import EventLog, Turn
-from headway.sim.executor import SimExecutor
+from headway.sim.executor import SimEngine, SimExecutor
 from headway.sim.network import Gather, Network, NetworkParams
 from headway.sim.transport import Copies
 from headway.sim.truth import StepTruth
@@ -50,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True):
     """How to build one node, and what it runs on."""
 
     build: Callable[[int], Node]  # from its incarnation
-    engine: Callable[[], SyntheticEngine] | None = None
+    engine: Callable[[], SimEngine] | None = None
     truth: StepTruth | None = None
 
 
@@ -178,7 +177,10 @@ class Simulation:
         if self.params.log:
             self.log.write(Turn(life.node.id, life.incarnation, event, effects))
         for effect in effects:
-            self._perform(life, effect)
+            if type(effect) is Deliver:  # one per token: most effects of a run
+                self._deliver(life, effect)
+            else:
+                self._perform(life, effect)
 
     # Effects
 
@@ -218,6 +220,8 @@ class Simulation:
 
     def _deliver(self, life: Life, effect: Deliver) -> None:
         stream = self.clients.deliver(effect, self.now_ns)
+        if stream.leave_after is None and stream.stop_after is None:
+            return
         count, request = len(stream.tokens), effect.request
         if stream.leave_after is not None and count >= stream.leave_after and not stream.has_left:
             stream.has_left = True
