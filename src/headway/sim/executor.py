@@ -1,21 +1,33 @@
 """The host and the device of one simulated replica: two timelines, and the fake engine that samples its tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from headway.core.errors import EngineError
-from headway.core.events import DenoiseDone, Event, StepDone, StepFailed
+from headway.core.events import DenoiseDone, Event, StepDone, StepFailed, Stopped
 from headway.core.plans import DenoisePlan, StepPlan, StepTiming
 from headway.core.units import Ns
-from headway.engines.synthetic.engine import SyntheticEngine
 from headway.sim.truth import StepTruth
 
 At = Callable[[Ns, Callable[[Ns], Event | None]], None]  # run at a time; the event goes to this replica's node
 
 
+class SimEngine(Protocol):
+    """What samples tokens in a simulation."""
+
+    def apply(self, plan: StepPlan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Stopped, ...]]: ...
+
+    def read_blocks(self, blocks: Sequence[int]) -> bytes: ...
+
+    def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None: ...
+
+    def lose_kv(self) -> None: ...
+
+
 class SimExecutor:
     """Planning occupies the host one plan after the other; steps occupy the device in order."""
 
-    def __init__(self, truth: StepTruth, engine: SyntheticEngine | None, at: At) -> None:
+    def __init__(self, truth: StepTruth, engine: SimEngine | None, at: At) -> None:
         self.engine = engine
         self._truth, self._at = truth, at
         self._host_free_ns: Ns = 0
