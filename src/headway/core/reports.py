@@ -9,6 +9,21 @@ from headway.core.ledger import AccountView
 from headway.core.units import Ns
 
 
+class RateLimit(msgspec.Struct, frozen=True):
+    """One limit of a tenant, as it stands."""
+
+    limit: int
+    remaining: int
+    reset_ns: Ns  # until everything is there again
+
+
+class RateLimits(msgspec.Struct, frozen=True):
+    """What a tenant is told in `x-ratelimit-*` headers. None: no such limit."""
+
+    requests: RateLimit | None = None
+    tokens: RateLimit | None = None
+
+
 class KvEvents(msgspec.Struct, frozen=True):
     """What entered and left a replica's prefix index since the report before, as chained block hashes."""
 

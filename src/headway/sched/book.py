@@ -15,6 +15,7 @@ from headway.core.lifecycle import Change, RequestState, advance
 from headway.core.messages import Finished, TakeOver, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
+from headway.sched.admission.quota import Quotas
 
 STORY_LENGTH: Final = 32
 OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
@@ -79,8 +80,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Book:
     """All requests that this front has not yet closed, and its ledger."""
 
-    def __init__(self, owner: str, limits: Limits) -> None:
+    def __init__(self, owner: str, limits: Limits, quotas: Quotas) -> None:
         self.ledger = Ledger(owner)
+        self.quotas = quotas
         self.requests: dict[RequestId, Tracked] = {}
         self.stale_dropped = 0  # tokens of older epochs
         self._limits = limits
@@ -108,10 +110,13 @@ class Book:
             if not account.reserve(lease, amount):
                 return tracked, self._no_room(request, account, amount)
         reserved = tokens + _prompt_tokens(request)
-        self._meter(request, "tokens", "tokens").reserve(lease, reserved)
         device_us, of_tokens = self._device.get(request.model, (0, 1))
-        self._meter(request, "gpu_seconds", "us").reserve(lease, device_us * reserved // of_tokens)
-        return tracked, None
+        needed_us = device_us * reserved // of_tokens
+        error = self.quotas.take(request.id, request.tenant, reserved, needed_us, event.at_ns)
+        if error is None:
+            self._meter(request, "tokens", "tokens").reserve(lease, reserved)
+            self._meter(request, "gpu_seconds", "us").reserve(lease, needed_us)
+        return tracked, error
 
     def _stream_room(self, request: Request) -> int:
         """A relayed answer is bounded by back-pressure on its two sockets, not by the whole answer."""
@@ -203,6 +208,7 @@ class Book:
         self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
         device_us = 0 if marks is None else marks.device_ns // 1000
         self._meter(request, "gpu_seconds", "us").settle(lease, device_us)
+        self.quotas.settle(request.id, prompt + tracked.output_tokens, device_us)
         if prompt and device_us:
             spent_us, of_tokens = self._device.get(request.model, (0, 0))
             self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens

@@ -6,6 +6,8 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
+from headway.sched.admission.queue import QueueParams
+from headway.sched.admission.quota import Quota
 from headway.sched.dispatch import Patience
 from headway.sched.executor.buckets import Buckets
 from headway.sched.registry import PolicyChoice
@@ -36,6 +38,9 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Patience = Patience()
     pools: PdPools = PdPools()
     prefix_index: IndexParams = IndexParams()
+    queue: QueueParams = QueueParams()
+    quotas: dict[str, Quota] = {}  # by tenant
+    quota_default: Quota | None = None  # of tenants that have none of their own; unset: no limits
     routes: dict[str, RouteConfig] = {}  # by model
 
 

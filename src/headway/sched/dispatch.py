@@ -17,6 +17,7 @@ from headway.sched.admission.protocol import Considered, Outcome, Over
 from headway.sched.admission.queue import GlobalQueue, Line, line_of
 from headway.sched.book import Tracked
 from headway.sched.gate import Admissions, Gate, Judged
+from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
 
 _OUTCOMES: Final[dict[FinishReason, Outcome]] = {
@@ -42,8 +43,10 @@ def _unwatched(tracked: Tracked, _at_ns: Ns) -> None:
 class Dispatcher:
     """Admission and router over one global queue. Appends what must be done to `out`."""
 
-    def __init__(self, router: Router, admissions: Admissions, patience: Patience, out: list[Effect]) -> None:
-        self.router, self.queue = router, GlobalQueue()
+    def __init__(
+        self, router: Router, admissions: Admissions, queue: GlobalQueue, patience: Patience, out: list[Effect]
+    ) -> None:
+        self.router, self.queue = router, queue
         self.gate = Gate(router, self.queue, admissions)
         self.on_late: Callable[[Tracked, Ns], None] = _unwatched  # ends a waiting request whose deadline has passed
         self._waiting: dict[RequestId, Tracked] = {}
@@ -110,6 +113,7 @@ class Dispatcher:
     def over(self, tracked: Tracked, reason: FinishReason, output_tokens: int) -> None:
         """The request ended: nothing of it decodes any more, and admission learns how it went."""
         self.gate.flights.ended(tracked.request.id)
+        self.queue.ended(tracked.request, output_tokens)
         outcome = _OUTCOMES.get(reason, "lost")
         self.gate.hear(Over(tracked.changed_ns, tracked.request.id, output_tokens, outcome), tracked.request.model)
 
@@ -120,7 +124,7 @@ class Dispatcher:
 
     def pump(self, line: Line, at_ns: Ns, candidates: Sequence[Candidate] | None = None) -> None:
         """Dispatch from one line, in order, while its head finds room. `candidates`: of the head, if known."""
-        while (head := self.queue.head(line)) is not None:
+        while (head := self.queue.head(line, at_ns)) is not None:
             tracked = self._waiting[head]
             if self.is_doomed(tracked, at_ns):
                 self.on_late(tracked, at_ns)
@@ -130,7 +134,8 @@ class Dispatcher:
             chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
             if chosen is None:
                 return
-            self.leave(head)
+            self.queue.dispatch(tracked.request, expected_output(tracked.request))
+            del self._waiting[head]
             tracked.prefill_due_ns = at_ns + ns_from_s(chosen.seconds)
             self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.why), candidates)
             if chosen.decode is not None and chosen.decode != chosen.replica and not tracked.emitted:

@@ -29,6 +29,8 @@ from headway.core.messages import (
     Tokens,
     WhatDoYouHold,
 )
+from headway.sched.admission.queue import GlobalQueue
+from headway.sched.admission.quota import Quotas
 from headway.sched.book import Book
 from headway.sched.book import Limits as FrontLimits
 from headway.sched.config import FrontConfig as FrontConfig
@@ -53,13 +55,14 @@ class FrontNode:
         self._id = node
         self._out: list[Effect] = []
         limits = FrontLimits(config.in_flight_max, config.stream_bytes_max, config.stream_bytes_per_token)
-        self.book = Book(node, limits)
+        self.book = Book(node, limits, Quotas(config.quotas, config.quota_default))
         own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
         choices = Choices(routing_policy(config.router), own)
         self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index))
         guards = {ModelId(m): admission_policy(r.admission) for m, r in config.routes.items() if r.admission}
         admissions = Admissions(admission_policy(config.admission), guards)
-        self.dispatch = Dispatcher(self.router, admissions, config.patience, self._out)
+        queue = GlobalQueue(config.queue)
+        self.dispatch = Dispatcher(self.router, admissions, queue, config.patience, self._out)
         self.front = Front(self.book, self.dispatch, config.patience.attempts_max, self._out)
         self._questions = 0
 
