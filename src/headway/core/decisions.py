@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """Score and reason in words. Told of the chosen one only: to word every candidate costs as much as to rank it."""
+        """Score and reason in words, of the chosen one only: to word every candidate costs as much as to rank it."""
         if self.score is None:
             return self.reason
         return f"score {self.score:g}: {self.reason}" if self.reason else f"score {self.score:g}"
