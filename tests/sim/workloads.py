@@ -30,6 +30,7 @@ def request(name: str, prompt: int, output: int, at_ns: Ns, family: int = 0) -> 
         SamplingParams(max_tokens=output, temperature=0),
         at_ns,
         block_hashes=block_hashes(ROOT, tokens, ENGINE.block_size),
+        block_tokens=ENGINE.block_size,
         cache_root=ROOT,
     )
 

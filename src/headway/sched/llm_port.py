@@ -1,6 +1,6 @@
 """What a WorkerNode asks of the L2 machine of an LLM replica (`sched/llm/machine.py`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headway.core.decisions import Decision
@@ -8,7 +8,7 @@ from headway.core.events import StepDone
 from headway.core.plans import StepPlan
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
-from headway.sched.reporter import ReplicaNumbers
+from headway.sched.reporter import PrefixCache, ReplicaNumbers
 from headway.sched.transfer.ports import Sequences
 
 
@@ -22,7 +22,7 @@ class Ended(Protocol):
     def reason(self) -> FinishReason: ...
 
 
-class LlmScheduler(ReplicaNumbers, Sequences, Protocol):
+class LlmScheduler(ReplicaNumbers, PrefixCache, Sequences, Protocol):
     """The whole machine."""
 
     @property
@@ -37,7 +37,9 @@ class LlmScheduler(ReplicaNumbers, Sequences, Protocol):
 
     def plan(self, at_ns: Ns) -> StepPlan | None: ...
 
-    def step_done(self, done: StepDone) -> Sequence[Ended]: ...
+    def keep_output(self, seq: int, output: Sequence[int]) -> None: ...
+
+    def step_done(self, done: StepDone, outputs: Callable[[int], Sequence[int]] | None = None) -> Sequence[Ended]: ...
 
     def fail(self, step: int, at_ns: Ns) -> Sequence[Ended]: ...
 

@@ -10,7 +10,7 @@ from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
-from headway.core.reports import ReplicaReport, StepCoefficients
+from headway.core.reports import KvEvents, ReplicaReport, StepCoefficients
 from headway.core.units import NS_PER_S, Ns
 
 REPORT_TIMER: Final = TimerId("report")
@@ -74,6 +74,14 @@ class ReplicaNumbers(Protocol):
     def accounts(self) -> Sequence[AccountView]: ...
 
 
+class PrefixCache(Protocol):
+    """The prefix cache of an LLM replica."""
+
+    def take_kv_events(self, *, everything: bool) -> KvEvents:
+        """What entered and left since the last call; `everything`: what is there."""
+        ...
+
+
 class Numbers(msgspec.Struct, frozen=True):
     """One look at a replica."""
 
@@ -81,6 +89,7 @@ class Numbers(msgspec.Struct, frozen=True):
     rates: Rates
     kv_blocks: int
     is_draining: bool
+    cache: PrefixCache | None = None
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -104,6 +113,7 @@ class Reporter:
         self._last_ns: Ns | None = None
         self._is_timer_set = False
         self._key: tuple[int, ...] = ()
+        self._is_heard_anew = True  # somebody has not heard yet what the cache holds
 
     def report(self, numbers: Numbers, at_ns: Ns, out: list[Effect]) -> None:
         """Send a report when something changed and the interval is over."""
@@ -143,8 +153,16 @@ class Reporter:
             accounts=tuple(machine.accounts()),
             block_size=machine.block_size,
             step_cost=machine.step_cost,
+            kv_events=self._cached(numbers.cache),
         )
         self._send(report, out)
+
+    def _cached(self, cache: PrefixCache | None) -> KvEvents | None:
+        if cache is None:
+            return None
+        events = cache.take_kv_events(everything=self._is_heard_anew)
+        self._is_heard_anew = False
+        return events
 
     def _is_due(self, key: tuple[int, ...], at_ns: Ns, out: list[Effect]) -> bool:
         """True when something changed and the interval is over; else a timer asks again."""
@@ -163,8 +181,9 @@ class Reporter:
         self._is_timer_set = False
 
     def greet(self) -> None:
-        """Somebody new listens: the next report is due whatever it says."""
+        """Somebody new listens: the next report is due whatever it says, and tells everything."""
         self._key = ()
+        self._is_heard_anew = True
 
     def changed(self) -> None:
         """Something that only the accounts show changed."""

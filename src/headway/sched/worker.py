@@ -118,6 +118,7 @@ class LlmWorker:
         stay = self.by_request.get(message.request)
         if stay is None or stay.epoch > message.epoch:
             return False
+        self.machine.keep_output(stay.seq, stay.outputs)
         self.machine.stop(stay.seq, message.reason, at_ns)
         self.finish(stay, message.reason, at_ns)
         return True
@@ -172,13 +173,17 @@ class LlmWorker:
         if plan.prefill_tokens or self.machine.waiting:
             self.rates.served(plan.prefill_tokens, step_ns + timing.idle_gap_ns)
         self._emit(done)
-        for ended in self.machine.step_done(done):
+        for ended in self.machine.step_done(done, self._outputs):
             stay = self.stays.get(ended.seq)
             if stay is not None:
                 self.finish(stay, ended.reason, done.at_ns)
         self._failures = 0
         self.last_done, self._last_done_ns = done.step, done.at_ns
         return plan
+
+    def _outputs(self, seq: int) -> Sequence[int]:
+        stay = self.stays.get(seq)
+        return () if stay is None else stay.outputs
 
     def _emit(self, done: StepDone) -> None:
         """Send each front its tokens of this step, in one message."""
@@ -282,7 +287,7 @@ class LlmWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        numbers = Numbers(self.machine, self.rates, self._limits.kv_blocks, self.is_draining)
+        numbers = Numbers(self.machine, self.rates, self._limits.kv_blocks, self.is_draining, self.machine)
         self.reporter.report(numbers, at_ns, self.out)
 
     def check(self) -> None:

@@ -3,6 +3,7 @@ import pytest
 from tests.unit.sched.bench import CONTROL, FRONT, STEP_NS, Bench
 from tests.unit.sched.router.views import llm
 
+from headway.core.blockhash import block_hashes, cache_root
 from headway.core.effects import Effect, Send
 from headway.core.errors import ConfigError
 from headway.core.events import PeerJoined, PeerLost
@@ -19,7 +20,8 @@ from headway.core.messages import (
     Tokens,
     WhatDoYouHold,
 )
-from headway.core.request import FinishReason
+from headway.core.reports import KvEvents
+from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import NS_PER_MS, NS_PER_S
 from headway.engines.synthetic.tokens import reference
 from headway.sched.executor.buckets import Buckets
@@ -287,3 +289,84 @@ def test_combinations_that_cannot_work_are_refused() -> None:  # SPEC B6
         WorkerConfig(credits=1, pace=PolicyChoice("just_in_time"))
     with pytest.raises(ConfigError, match="credits"):
         WorkerConfig(credits=0)
+
+
+def follow_up(first: LlmRequest, output: list[int]) -> LlmRequest:
+    """The next turn of the conversation."""
+    prompt = (*first.prompt, *output, *range(1, 40))
+    sampling = msgspec.structs.replace(first.sampling, max_tokens=5)
+    return cacheable(msgspec.structs.replace(first, id=RequestId("req-2"), prompt=prompt, sampling=sampling))
+
+
+def cacheable(request: LlmRequest) -> LlmRequest:
+    root = cache_root(model="synthetic")
+    return msgspec.structs.replace(
+        request, cache_root=root, block_tokens=16, block_hashes=block_hashes(root, request.prompt, 16)
+    )
+
+
+def cached_tokens(bench: Bench, request: LlmRequest) -> int:
+    bench.submit(request)
+    (finished,) = messages(bench.finish(), Finished)
+    assert isinstance(finished, Finished)
+    assert finished.marks.cached_tokens is not None
+    return finished.marks.cached_tokens
+
+
+@pytest.mark.parametrize("credits", [1, 2, 3])
+def test_a_follow_up_hits_the_output_that_ended_by_length(credits: int) -> None:
+    bench = Bench(credits)
+    first = cacheable(llm("req-1", prompt=20, max_tokens=60))
+    bench.submit(first)
+    output = streamed(bench.finish())
+    assert len(output) == 60
+    assert cached_tokens(bench, follow_up(first, output)) == 64  # 79 tokens were fed: four whole blocks
+
+
+@pytest.mark.parametrize("credits", [1, 2, 3])
+def test_a_follow_up_hits_the_output_that_its_client_stopped(credits: int) -> None:
+    bench = Bench(credits)
+    first = cacheable(llm("req-1", prompt=20, max_tokens=200))
+    bench.submit(first)
+    output: list[int] = []
+    while len(output) < 50:
+        output += streamed(bench.step())
+    bench.message(Cancel(REQ, 1, FinishReason.STOP))
+    bench.finish()
+    assert cached_tokens(bench, follow_up(first, output)) == 64  # 69 tokens were fed for certain
+
+
+def test_reports_tell_what_the_cache_holds_and_what_steps_cost() -> None:
+    bench = Bench()
+    greeted = bench.sent(Report)
+    assert [(r.report.block_size, r.report.kv_events) for r in greeted] == [(16, KvEvents(is_reset=True))]
+    assert greeted[0].report.step_cost is not None
+    request = cacheable(llm("req-1", prompt=128, max_tokens=20))
+    bench.submit(request)
+    told = [m.report.kv_events for m in messages(bench.finish(), Report) if isinstance(m, Report)]
+    assert [key for events in told if events is not None for key in events.stored] == [*request.block_hashes[3::4]]
+
+
+def test_a_new_listener_and_an_emptied_cache_are_told_everything() -> None:
+    bench = Bench()
+    request = cacheable(llm("req-1", prompt=128, max_tokens=20))
+    bench.submit(request)
+    bench.finish()
+    bench.fire("report", NS_PER_S)
+    bench.now_ns = 2 * NS_PER_S
+    bench.event(PeerJoined(bench.now_ns, "t", CONTROL, 1))
+    assert bench.sent(Report)[0].report.kv_events == KvEvents((*request.block_hashes[3::4],), is_reset=True)
+    bench.now_ns = 3 * NS_PER_S
+    bench.message(ResetPrefixCache(1))
+    assert bench.sent(Report)[0].report.kv_events == KvEvents(is_reset=True)
+
+
+def test_after_an_engine_failure_nothing_is_told_as_cached() -> None:  # SPEC A11
+    bench = Bench()
+    bench.submit(cacheable(llm("req-1", prompt=128, max_tokens=20)))
+    bench.step()
+    bench.now_ns = NS_PER_S
+    bench.fail()
+    (told,) = bench.sent(Report)
+    assert told.report.kv_events is not None
+    assert told.report.kv_events.is_reset

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from headway.core.errors import InvariantError
-from headway.sched.llm.pool import CountingPool
+from headway.sched.llm.counting import CountingPool
 from headway.sched.llm.sequence import SeqState, blocks_for
 from headway.sched.llm.state import MachineState
 

@@ -24,7 +24,7 @@ def void_open_steps(m: MachineState) -> list[Ended]:
             m.retire(seq, m.step)
         if seq.slots:
             m.slots.drop(seq.slots, m.step, m.done)
-        seq.slots, seq.table = [], []
+        seq.slots, seq.table, seq.drained = [], [], []
         seq.outputs, seq.computed = outputs, 0
         seq.first = seq.last = seq.leave_at = seq.ready_after = seq.cached = 0
         seq.parent = seq.request.cache_root

@@ -5,6 +5,7 @@ not of the batch (SPEC B9). Up to `async_depth` plans are open: plan N+1 is made
 tokens that N will sample.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headway.core.errors import InvariantError
@@ -17,11 +18,12 @@ from headway.core.units import Ns
 from headway.cost.llm import StepCost, StepShape
 from headway.sched.llm import params as settings
 from headway.sched.llm.admission import admit, displace, find_hits
+from headway.sched.llm.counting import CountingPool
 from headway.sched.llm.failure import void_open_steps
 from headway.sched.llm.grants import grant
 from headway.sched.llm.intake import new_seq
 from headway.sched.llm.params import LlmParams
-from headway.sched.llm.pool import BlockPool, CountingPool
+from headway.sched.llm.pool import BlockPool
 from headway.sched.llm.prefill import advance_partials, cache_output, in_turn, seat_adopted
 from headway.sched.llm.records import record
 from headway.sched.llm.reporting import Reporting
@@ -30,11 +32,15 @@ from headway.sched.llm.state import Draft, Ended, MachineState
 from headway.sched.registry import select
 
 _ENDING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.DRAINING)
+_SPEAKING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.STALLED, SeqState.FROZEN)
 _ALONE: Final = NodeId("rep-0")
 # A lesson of the belief costs as much as a few plans: every step teaches at first, then a sample does.
 LESSONS_EAGER: Final = 64
 STEADY_SAMPLE: Final = 128
 PREFILL_SAMPLE: Final = 4
+
+
+Outputs = Callable[[int], Sequence[int]]
 
 
 class _Prefixes:
@@ -114,8 +120,20 @@ class LlmMachine(Reporting):
         found = self.state.seqs.get(seq)
         return None if found is None else self.state.finish(found, reason, self.state.done)
 
-    def step_done(self, done: StepDone) -> list[Ended]:
-        """Fold in the oldest open step: what it stopped, and who reached a length limit with it."""
+    def keep_output(self, seq: int, output: Sequence[int]) -> None:
+        """Offer what `seq` has said so far to the prefix cache: it is about to be stopped, and may be taken up again.
+
+        `output` is what steps that are done have sampled; committed steps write the KV of all but its last token.
+        """
+        m, found = self.state, self.state.seqs.get(seq)
+        if found is not None and found.state in _SPEAKING:
+            cache_output(m, found, output, m.step)
+
+    def step_done(self, done: StepDone, outputs: Outputs | None = None) -> list[Ended]:
+        """Fold in the oldest open step: what it stopped, and who reached a length limit with it.
+
+        `outputs`: everything that a sequence has sampled so far, this step included; what ends by length is cached.
+        """
         m, step = self.state, done.step
         if step != m.done + 1 or step > m.step:
             raise InvariantError(f"step {step} is done, the oldest open step is {m.done + 1} of {m.step}")
@@ -132,6 +150,8 @@ class LlmMachine(Reporting):
             for number in due:
                 seq = m.seqs.get(number)
                 if seq is not None and seq.leave_at == step + 1 and seq.state in _ENDING:
+                    if outputs is not None:
+                        cache_output(m, seq, outputs(number), step)
                     ended.append(m.finish(seq, FinishReason.LENGTH, step))
         m.done = step
         m.pool.release(step)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headway.core.errors import InvariantError
+from headway.sched.llm.kv_log import KvLog
 
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
 TOKEN_BYTES: Final = 4
@@ -39,6 +40,7 @@ class BlockPool:
         self.written = [0] * size  # the step that writes it; later steps may read it
         self.last_registered = 0
         self.evicted = 0  # contents that left the index
+        self.log = KvLog(size, block_size)
         self._last_uid = 0
 
     @property
@@ -69,6 +71,7 @@ class BlockPool:
                 uid[block] = 0
                 taken.append(block)
             self.evicted += short
+            self.log.removed(taken[-short:], keys)
         else:
             taken = free[: -count - 1 : -1]
             del free[len(free) - count :]
@@ -202,6 +205,7 @@ class BlockPool:
                 self.home[uid] = block
             parent, alive = uid, True
         if self._last_uid != before:
+            self.log.stored(table, keys, span, uids, self.hash)
             self.last_registered = step
             self.epoch += self._last_uid - before
         return uid
@@ -214,6 +218,7 @@ class BlockPool:
         self.home.clear()
         self.free.extend(self.lru)
         self.lru.clear()
+        self.log.reset()
         self.epoch += 1
 
     def _forget(self, block: int) -> None:
@@ -221,6 +226,7 @@ class BlockPool:
         del self.home[self.uid[block]]
         self.uid[block] = 0
         self.evicted += 1
+        self.log.removed((block,), self.hash)
 
     def _orphan(self, block: int) -> None:
         """Its parent was evicted before it (the parent was a twin of a block its users own): no walk finds it."""
@@ -249,47 +255,5 @@ class BlockPool:
             raise InvariantError("the prefix index does not agree with the blocks")
         if any(self.uid[block] for block in self.free) or not all(self.uid[block] for block in self.lru):
             raise InvariantError("a free block is in the index, or a cached one is not")
-
-
-class CountingPool(BlockPool):
-    """The same admission and preemption decisions without block identities: for simulations that study no cache."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(0)
-        self.size = self.left = size
-        self.counts: dict[int, int] = {}  # step -> blocks behind its fence
-
-    @property
-    def available(self) -> int:
-        return self.left - self.reserved
-
-    @property
-    def used(self) -> int:
-        return self.size - self.left
-
-    def take(self, count: int) -> list[int]:
-        self.left -= count
-        return [0] * count
-
-    def drop(self, blocks: Sequence[int], fence: int, done: int) -> None:
-        self.epoch += 1
-        if fence <= done:
-            self.left += len(blocks)
-            return
-        self.fenced += len(blocks)
-        self.counts[fence] = self.counts.get(fence, 0) + len(blocks)
-
-    def release(self, step: int) -> None:
-        count = self.counts.pop(step, 0)
-        if count:
-            self.epoch += 1
-            self.fenced -= count
-            self.left += count
-
-    def audit(self, owned: Iterable[Sequence[int]], reserved: int) -> None:
-        held = sum(len(table) for table in owned)
-        if self.left + self.fenced + held != self.size or self.reserved != reserved or self.available < 0:
-            raise InvariantError(
-                f"{self.left} left, {self.fenced} fenced and {held} held are not {self.size}, or reserved "
-                f"{self.reserved} is not {reserved}"
-            )
+        if any(self.log.told[block] and not self.uid[block] for block in range(self.size)):
+            raise InvariantError("a block that left the index is still told as cached")

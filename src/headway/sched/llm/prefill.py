@@ -105,16 +105,18 @@ def cache_blocks(m: MachineState, seq: Seq, full: int, step: int) -> None:
     """Offer the first `full` blocks of `seq`, as far as they were not yet."""
     if seq.cached >= full or seq.parent == BROKEN:
         return
-    seq.parent = m.pool.register_run(seq.table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
+    table = seq.table or seq.drained
+    seq.parent = m.pool.register_run(table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
     seq.cached = full
 
 
 def cache_output(m: MachineState, seq: Seq, output: Sequence[int], step: int) -> None:
     """Offer the blocks that decoding filled, so that a follow-up turn can hit them."""
-    if not seq.raw or not seq.table:
+    table = seq.table or seq.drained
+    if not seq.raw or not table:
         return
     size, width = m.block_size, m.pool.width
-    full = min((seq.prompt_tokens + len(output) - 1) // size, len(seq.table))  # the last token was never fed back
+    full = min((seq.prompt_tokens + len(output) - 1) // size, len(table))  # the last token was never fed back
     if full <= len(seq.hashes):
         return
     seq.raw += array("I", output).tobytes()

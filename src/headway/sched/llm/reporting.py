@@ -2,13 +2,13 @@
 
 from headway.core.decisions import Decision
 from headway.core.ledger import AccountView
-from headway.core.reports import StepCoefficients
+from headway.core.reports import KvEvents, StepCoefficients
 from headway.sched.llm.audit import check_invariants
 from headway.sched.llm.handoff import Lending
 
 
 class Reporting(Lending):
-    """Read-only, but for `take_decisions`."""
+    """Read-only, but for what is taken."""
 
     @property
     def runnable(self) -> bool:
@@ -90,6 +90,11 @@ class Reporting(Lending):
                 AccountView(f"replica/{owner}/host_slots", owner, "blocks", "level", slots.size, 0, slots.used)
             )
         return tuple(views)
+
+    def take_kv_events(self, *, everything: bool) -> KvEvents:
+        """What entered and left the prefix index since the last call; `everything`: what it holds."""
+        pool = self.state.pool
+        return pool.log.take(pool.index, everything=everything)
 
     def take_decisions(self) -> list[Decision]:
         """Decisions since the last call; none in steady decode (SPEC L-3)."""

@@ -54,6 +54,7 @@ class Seq:
     queued_tokens: int = 0  # prefill tokens it adds to the queue while WAITING
     slots: list[int] = field(default_factory=list)  # host slots that hold its KV while swapped out
     chunk_recorded: int = 0  # size in the last decision record of a chunk
+    drained: list[int] = field(default_factory=list)  # its table while DRAINING: behind the fence of its last step
     known: bool = False  # the executor has heard of it
     holds: bool = False  # stops after prefill and first token (P/D)
 

@@ -242,7 +242,7 @@ class MachineState:
         leave = seq.leave_at
         self.retire(seq, self.step)
         self.forget(seq)
-        seq.state, seq.leave_at, seq.table = SeqState.DRAINING, leave, []
+        seq.state, seq.leave_at, seq.drained, seq.table = SeqState.DRAINING, leave, seq.table, []
 
     def finish(self, seq: Seq, reason: FinishReason, step: int) -> Ended:
         """End `seq` with what it had sampled by `step`."""

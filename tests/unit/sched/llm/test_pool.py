@@ -6,7 +6,8 @@ import pytest
 
 from headway.core.blockhash import block_hashes, cache_root
 from headway.core.errors import InvariantError
-from headway.sched.llm.pool import BROKEN, BlockPool, CountingPool
+from headway.sched.llm.counting import CountingPool
+from headway.sched.llm.pool import BROKEN, BlockPool
 
 ROOT = cache_root(model="m")
 SIZE = 4

@@ -1,0 +1,69 @@
+"""What entered and left the prefix index of a pool since the last report, for routers (core.reports.KvEvents).
+
+Every stride-th block of a chain only (core.blockhash.known_stride), and bounded: a log that overflows, like a cache
+that was emptied, is followed by a snapshot.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from headway.core.blockhash import known_stride
+from headway.core.reports import KvEvents
+
+CHANGES_MAX: Final = 8192  # 128 KiB of hashes: a report every 20 ms brings a few hundred
+SNAPSHOT_MAX: Final = 8192
+
+
+class KvLog:
+    """Costs one step per block that is told, none for those in between."""
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self.told = bytearray(blocks)  # by block: its content is in the index, and routers know or will know it
+        self._stride = known_stride(block_size)
+        self._changes: dict[bytes, bool] = {}  # hash -> it is there now; what came and went in between is no news
+        self._is_reset = True
+
+    def stored(
+        self, table: Sequence[int], keys: Sequence[bytes], span: range, uids: Sequence[int], hashes: Sequence[bytes]
+    ) -> None:
+        """The blocks of `span` were offered to the index; some may have stayed outside."""
+        stride, told = self._stride, self.told
+        for place in range(span.start + (-span.start - 1) % stride, span.stop, stride):
+            block, key = table[place], keys[place]
+            if uids[block] and hashes[block] == key and not told[block]:
+                told[block] = 1
+                self._note(key, True)
+
+    def removed(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
+        """The contents of `blocks` left the index."""
+        told = self.told
+        for block in blocks:
+            if told[block]:
+                told[block] = 0
+                self._note(hashes[block], False)
+
+    def _note(self, key: bytes, is_there: bool) -> None:
+        if not self._is_reset:
+            self._changes[key] = is_there
+            if len(self._changes) > CHANGES_MAX:
+                self._forget()
+
+    def reset(self) -> None:
+        """The index is empty."""
+        self.told = bytearray(len(self.told))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._changes.clear()
+        self._is_reset = True
+
+    def take(self, index: Mapping[bytes, int], *, everything: bool) -> KvEvents:
+        """Return the changes since the last call, or (asked, or when they are lost) what the index holds."""
+        changes, is_reset = self._changes, self._is_reset or everything
+        self._changes, self._is_reset = {}, False
+        if is_reset:
+            held = (key for key, block in index.items() if self.told[block])
+            return KvEvents(tuple(islice(held, SNAPSHOT_MAX)), (), True)
+        stored = tuple(key for key, is_there in changes.items() if is_there)
+        return KvEvents(stored, tuple(key for key, is_there in changes.items() if not is_there))
