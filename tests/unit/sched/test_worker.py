@@ -336,11 +336,10 @@ def test_a_follow_up_hits_the_output_that_its_client_stopped(credits: int) -> No
     assert cached_tokens(bench, follow_up(first, output)) == 64  # 69 tokens were fed for certain
 
 
-def test_reports_tell_what_the_cache_holds_and_what_steps_cost() -> None:
+def test_reports_tell_what_the_cache_holds() -> None:
     bench = Bench()
     greeted = bench.sent(Report)
-    assert [(r.report.block_size, r.report.kv_events) for r in greeted] == [(16, KvEvents(is_reset=True))]
-    assert greeted[0].report.step_cost is not None
+    assert [r.report.kv_events for r in greeted] == [KvEvents(is_reset=True)]
     request = cacheable(llm("req-1", prompt=128, max_tokens=20))
     bench.submit(request)
     told = [m.report.kv_events for m in messages(bench.finish(), Report) if isinstance(m, Report)]

@@ -142,7 +142,7 @@ class LlmMachine(Reporting):
             seq = m.seqs.get(stopped.seq)
             if seq is None:
                 continue
-            if stopped.output is not None:
+            if stopped.output is not None and seq.table:
                 cache_output(m, seq, stopped.output, step)
             ended.append(m.finish(seq, FinishReason.STOP, step))
         due = m.calendar.pop(step + 1, None)
