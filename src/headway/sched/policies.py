@@ -22,7 +22,7 @@ def routing_policy(choice: PolicyChoice) -> RoutingPolicy:
 
 def admission_policy(choice: PolicyChoice) -> AdmissionPolicy:
     """Build an admission policy. Raises ConfigError."""
-    cls, params = select(ADMISSIONS, "admission", choice, dict.fromkeys(("queued", "has_room"), True))
+    cls, params = select(ADMISSIONS, "admission", choice, dict.fromkeys(("queued", "has_room", "outlook"), True))
     policy: AdmissionPolicy = cls(params)
     return policy
 
