@@ -19,7 +19,15 @@ from headway.adapters.gateway.settings import (
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
-from headway.live.config_checks import check_front, check_gateway, check_model, check_replica, located, without_effect
+from headway.live.config_checks import (
+    check_front,
+    check_gateway,
+    check_model,
+    check_quotas,
+    check_replica,
+    located,
+    without_effect,
+)
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
@@ -180,6 +188,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     check_gateway(gateway_settings(config))
     names = names_of(config)
     check_models(names, sources)
+    check_quotas(config.front, config.auth)
     check_front(config.front, sum(model.replicas for model in names.own))
     check_replica(config.scheduler, config.engine, config.executor, config.cost)
     if config.engine.kind == "torch":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
-from headway.adapters.gateway.settings import GatewaySettings
+from headway.adapters.gateway.settings import AuthSettings, GatewaySettings
 from headway.adapters.gateway.settings import check_settings as check_gateway_settings
 from headway.adapters.models import DEFAULT_MODEL, ModelError, pull
 from headway.adapters.models.hub import is_hub_id
@@ -104,6 +104,14 @@ def check_front(front: FrontConfig, replicas: int) -> None:
             if node not in there:
                 given = f"gives {there[0]} to {there[-1]}" if there else "gives none"
                 raise ConfigError(f"front.pools.{key} names {node}, model.replicas = {replicas} {given}")
+
+
+def check_quotas(front: FrontConfig, auth: AuthSettings) -> None:
+    """Raise ConfigError for the quota of a tenant that nobody can be."""
+    known = sorted({key.tenant for key in auth.keys} | {auth.anonymous or "default"})
+    for tenant in front.quotas:
+        if tenant not in known:
+            raise ConfigError(f"front.quotas.{tenant} has no key in auth.keys; known tenants: {', '.join(known)}")
 
 
 def check_replica(

@@ -67,6 +67,7 @@ class Live:
             send=self.hub.send,
             waiting=lambda: len(self.front.dispatch.queue),
             in_flight=lambda: len(self.front.book.requests),
+            rate_limits=self.front.book.quotas.limits,
         )
         self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
 

@@ -11,9 +11,10 @@ from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stat
 from headway.core.decisions import Decision
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
+from headway.core.reports import RateLimits
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
@@ -44,6 +45,7 @@ class Wiring(msgspec.Struct, frozen=True):
     send: Callable[[NodeId, NodeId, Message], None]
     waiting: Callable[[], int]  # in the front's queue
     in_flight: Callable[[], int]  # that the front has not closed
+    rate_limits: Callable[[TenantId, Ns], RateLimits]
 
 
 class LiveServing:
@@ -116,6 +118,10 @@ class LiveServing:
                 age_ms = ms_from_ns(now_ns - known.report.at_ns)
                 found += [(view, age_ms) for view in known.report.accounts]
         return found
+
+    def rate_limits(self, tenant: TenantId) -> RateLimits:
+        """What is left of the tenant's quota."""
+        return self._wired.rate_limits(tenant, self.now_ns())
 
     def evidence(self, request: RequestId) -> EvidenceRecord | None:
         """The record of an ended request, while it is kept."""

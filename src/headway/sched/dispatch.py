@@ -134,7 +134,7 @@ class Dispatcher:
             chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
             if chosen is None:
                 return
-            self.queue.dispatch(tracked.request, expected_output(tracked.request))
+            self.queue.dispatch(tracked.request, expected_output(tracked.request), at_ns)
             del self._waiting[head]
             tracked.prefill_due_ns = at_ns + ns_from_s(chosen.seconds)
             self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.why), candidates)

@@ -12,7 +12,7 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
-from headway.core.reports import ReplicaReport
+from headway.core.reports import RateLimit, RateLimits, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
@@ -49,6 +49,7 @@ class World:
             send=lambda src, dst, message: self.sent.append((dst, message)),
             waiting=lambda: 3,
             in_flight=lambda: 5,
+            rate_limits=lambda tenant, at_ns: RateLimits(requests=RateLimit(9, 4, at_ns - at_ns)),
         )
         self.serving.attach(wiring, [ModelCard("m", ("text",), 10, 0, 16, 100)])
 
@@ -176,3 +177,8 @@ def test_use_before_the_front_is_there_is_a_wiring_fault() -> None:
     board = Board({REP: "m"}, timeline, StepCostParams(), lambda node, line: None)
     with pytest.raises(RuntimeError, match="attached"):
         LiveServing(Clock(), board, timeline, settings).stats()
+
+
+def test_it_tells_what_is_left_of_a_quota() -> None:
+    # SPEC A8
+    assert World().serving.rate_limits(TenantId("t")).requests == RateLimit(9, 4, 0)

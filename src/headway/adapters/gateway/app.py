@@ -16,6 +16,7 @@ from headway.adapters.gateway.plain import JsonObject, PlainRoutes
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
 from headway.adapters.gateway.prompts import Encoder
+from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.session import Session
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
 from headway.adapters.gateway.tenants import KeyTable, Tenant
@@ -165,6 +166,7 @@ class Gateway:
         ]
         session = Session(self._serving, exchange, self.metrics, self._settings)
         runs = session.submit(prepared, caller.body_ns)
+        exchange.own_headers += rate_headers(self._serving.rate_limits(tenant.id))
         requests = tuple(run.request.id for run in runs)
         self._plain.index.remember(answer.public_id, Remembered(tenant.id, requests, caller.trace.trace_id))
         output = StreamOutput if answer.stream else WholeOutput

@@ -7,9 +7,9 @@ import msgspec
 
 from headway.core.effects import Deliver, End
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import RequestId
+from headway.core.ids import RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import ReplicaReport
+from headway.core.reports import RateLimits, ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
@@ -89,6 +89,10 @@ class Serving(Protocol):
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:
         """Every account of every node with the age of the view in ms."""
+        ...
+
+    def rate_limits(self, tenant: TenantId) -> RateLimits:
+        """What is left of the tenant's quota."""
         ...
 
     def evidence(self, request: RequestId) -> EvidenceRecord | None:

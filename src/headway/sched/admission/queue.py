@@ -1,7 +1,8 @@
 """The global queue of a front: urgency with aging, least service first between tenants, then arrival (SPEC A9, A10).
 
-Age and class stay apart (teradata-labs/loom#376): waiting adds a bounded number of steps to what a request counts as
-while the head is chosen, and its own urgency never changes.
+Age and class stay apart (teradata-labs/loom#376): waiting adds a bounded number of steps to what a class counts as
+while the head is chosen, and nobody's urgency changes. A class ages since it was last served: were it the age of each
+request, the tenant with the longest queue would win the steps, and with them what fairness takes from it.
 """
 
 import heapq
@@ -22,7 +23,7 @@ Class = tuple[int, TenantId]
 class QueueParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who goes next of those who wait at the front."""
 
-    aging_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # of waiting count as one step of urgency
+    aging_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # that a class waits unserved count as one step of urgency
     aging_steps_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # that waiting may add; 0: none
     low_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05  # of dispatches kept for the least urgent; 0: none
     is_fair: bool = True  # between tenants the one with the least service goes first; false: by arrival alone
@@ -46,6 +47,7 @@ class _Line:
         self.service = service
         self.classes: dict[Class, list[_Entry]] = {}
         self.of_tenant: dict[TenantId, int] = {}  # requests waiting
+        self.served_ns: dict[int, Ns] = {}  # by urgency, of classes that wait
         self.count = 0
         self.tokens = 0
         self.since_low = 0  # dispatches since the least urgent class was served
@@ -128,7 +130,8 @@ class GlobalQueue:
 
     def _rank(self, line: _Line, head: tuple[_Entry, int, TenantId], at_ns: Ns) -> tuple[int, float, Ns, RequestId]:
         entry, urgency, tenant = head
-        steps = min(self._params.aging_steps_max, max(0, at_ns - entry.arrived_ns) // self._aging_ns)
+        since_ns = max(entry.arrived_ns, line.served_ns.get(urgency, 0))
+        steps = min(self._params.aging_steps_max, max(0, at_ns - since_ns) // self._aging_ns)
         served = line.service.of(tenant) if self._params.is_fair else 0.0
         return (-(urgency + steps), served, entry.arrived_ns, entry.id)
 
@@ -150,12 +153,16 @@ class GlobalQueue:
                 del line.classes[left.urgency, left.tenant]
         return True
 
-    def dispatch(self, request: Request, output_tokens: int) -> None:
+    def dispatch(self, request: Request, output_tokens: int, at_ns: Ns) -> None:
         """Take out a request that is served now, and is taken to answer `output_tokens`."""
         line = self._lines[line_of(request)]
-        urgencies = {urgency for urgency, _ in line.classes}
-        line.since_low = 0 if request.urgency == min(urgencies) else line.since_low + 1
+        least = min(urgency for urgency, _ in line.classes)
+        line.since_low = 0 if request.urgency == least else line.since_low + 1
         self.remove(request.id)
+        line.served_ns[request.urgency] = at_ns
+        if len(line.served_ns) > len(line.classes) + 1:  # clients choose the numbers: only those that wait are kept
+            waiting = {urgency for urgency, _ in line.classes}
+            line.served_ns = {urgency: ns for urgency, ns in line.served_ns.items() if urgency in waiting}
         line.service.dispatched(request, output_tokens)
 
     def ended(self, request: Request, output_tokens: int) -> None:

@@ -13,10 +13,10 @@ from headway.adapters.tokenizer import Tokenizer
 from headway.core.draw import draw_below
 from headway.core.effects import Deliver, End, ErrorOut
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
 from headway.core.messages import TokenScores
-from headway.core.reports import ReplicaReport
+from headway.core.reports import RateLimits, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import NS_PER_MS
 
@@ -96,6 +96,7 @@ class FakeServing:
         self.stopped: list[tuple[RequestId, int]] = []
         self.closures: list[tuple[RequestId, int | None, int]] = []
         self.resets = 0
+        self.limits = RateLimits()
         self._clock = 0
         self._records: dict[RequestId, EvidenceRecord] = {}
         self._arrived: dict[RequestId, tuple[LlmRequest, int, int]] = {}
@@ -170,6 +171,9 @@ class FakeServing:
             (AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 2_000_000), 0.0),
             (AccountView("tenant/b/gpu_seconds", "front", "us", "meter", None, 0, 1_000_000), 0.0),
         ]
+
+    def rate_limits(self, tenant: TenantId) -> RateLimits:
+        return self.limits
 
     def evidence(self, request: RequestId) -> EvidenceRecord | None:
         return self._records.get(request)

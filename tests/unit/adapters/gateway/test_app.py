@@ -8,6 +8,7 @@ from tests.unit.adapters.gateway.fakes import MODEL, Client, FakeServing, Reply,
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings, SloDefaults, TenantSettings
 from headway.core.errors import ConfigError
+from headway.core.reports import RateLimit, RateLimits
 
 TOY = toy_tokenizer()
 
@@ -292,3 +293,15 @@ def test_metrics_move_with_a_request_and_count_exactly() -> None:
     cached = json.loads(replies[0].body)["usage"]["prompt_tokens_details"]["cached_tokens"]
     hits = float(lines['headway_prefix_cache_hit_tokens_total{replica="rep-0"}'])
     assert (cached, hits) == (0, prompt // 16 * 16)
+
+
+def test_answers_and_streams_tell_the_tenant_s_limits() -> None:
+    # SPEC A8
+    serving = FakeServing(TOY)
+    serving.limits = RateLimits(requests=RateLimit(60, 59, 1_000_000_000))
+    for stream in (False, True):
+        headers = post(serving, chat(stream=stream)).headers
+        assert headers["x-ratelimit-limit-requests"] == "60"
+        assert headers["x-ratelimit-remaining-requests"] == "59"
+        assert headers["x-ratelimit-reset-requests"] == "1s"
+        assert "x-ratelimit-limit-tokens" not in headers

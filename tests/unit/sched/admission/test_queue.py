@@ -85,7 +85,7 @@ def test_the_least_urgent_get_their_share_of_dispatches() -> None:
         head = queue.head(LINE, 0)
         assert head is not None
         low += "low" in head
-        queue.dispatch(llm(head, urgency=0 if "low" in head else 9), 1)
+        queue.dispatch(llm(head, urgency=0 if "low" in head else 9), 1, 0)
     assert low == 3
 
 
@@ -102,7 +102,7 @@ def test_between_tenants_the_least_served_goes_first_whatever_it_floods() -> Non
         head = queue.head(LINE, 100)
         assert head is not None
         order.append(head)
-        queue.dispatch(llm(head, tenant=calm if "-c" in head else flood), 5)
+        queue.dispatch(llm(head, tenant=calm if "-c" in head else flood), 5, 0)
     assert order == ["req-f00", "req-c0", "req-f01", "req-c1"]
 
 
@@ -110,6 +110,18 @@ def test_without_fairness_arrival_decides() -> None:
     queue = GlobalQueue(QueueParams(is_fair=False))
     for number in range(3):
         queue.push(llm(f"req-f{number}", arrived_ns=number, tenant=TenantId("flood")))
-    queue.dispatch(llm("req-f0", tenant=TenantId("flood")), 5)
+    queue.dispatch(llm("req-f0", tenant=TenantId("flood")), 5, 0)
     queue.push(llm("req-c", arrived_ns=9, tenant=TenantId("calm")))
     assert queue.head(LINE, 9) == "req-f1"
+
+
+# SPEC A9, A10
+def test_a_class_that_is_served_does_not_age_so_a_long_queue_wins_nothing() -> None:
+    queue = GlobalQueue(QueueParams(aging_s=1.0, low_share=0))
+    flood, calm = TenantId("flood"), TenantId("calm")
+    for number in range(9):
+        queue.push(llm(f"req-f{number}", arrived_ns=number, tenant=flood))
+    queue.dispatch(llm("req-f0", tenant=flood), 5, 100 * NS_PER_S)
+    queue.push(llm("req-c", arrived_ns=100 * NS_PER_S, tenant=calm))
+    queue.dispatch(llm("req-f1", tenant=flood), 5, 100 * NS_PER_S)
+    assert queue.head(LINE, 100 * NS_PER_S) == "req-c"  # though the others have waited a hundred steps
