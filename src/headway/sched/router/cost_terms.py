@@ -9,10 +9,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from headway.core.ids import TenantId
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S
+from headway.sched.router.presence import Presence
 from headway.sched.router.protocol import ReplicaView
-from headway.sched.router.speeds import Pace
 
 PARTS: Final = ("queue", "prefill", "pull", "decode", "others", "kv", "slo", "tenant", "topology", "adapter")
 Parts = tuple[float, float, float, float, float, float, float, float, float, float]
@@ -59,7 +60,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     e2e_s: float | None
     tpot_s: float | None
     has_slo: bool
-    tenant: str
+    tenant: TenantId
     tenant_share: float  # own dispatches of this tenant per replica
     crowd: float  # share of own dispatches that other tenants have; 0: nobody to protect
     lora: str | None
@@ -76,7 +77,7 @@ def sizes(request: Request, weights: Weights) -> tuple[int, int]:
     return request.prompt_tokens, min(predicted, request.max_tokens)
 
 
-def step_line(view: ReplicaView, pace: Pace | None, ask: Ask, weights: Weights) -> tuple[float, float]:
+def step_line(view: ReplicaView, ask: Ask, weights: Weights) -> tuple[float, float]:
     """Seconds of a step there without its rows, and of a row with this request's KV."""
     context = ask.prompt + 0.5 * ask.output
     cost = view.step_cost
@@ -87,27 +88,16 @@ def step_line(view: ReplicaView, pace: Pace | None, ask: Ask, weights: Weights) 
         elif cost.row_ns * (view.requests + 1) > base_ns:  # rows compute longer than weights and KV are read
             base_ns, row_ns = 0.0, cost.row_ns
         return base_ns / NS_PER_S, row_ns / NS_PER_S
-    if pace is not None and pace.decode.samples >= 3:
-        return pace.decode.floor, pace.decode.slope
     step = view.step_ns / NS_PER_S if view.step_ns else ask.step_s
     row = step * weights.row_share
     return max(0.0, step - row * view.requests), row
 
 
-def token_seconds(view: ReplicaView, pace: Pace | None, unknown_s: float) -> float:
-    """Seconds per prompt token: reported, else learned from own first tokens, else what others need."""
-    rate = view.prefill_tokens_per_s
-    if rate > 0:
-        return 1.0 / rate
-    if pace is not None and pace.prefill.samples >= 3 and pace.prefill.slope > 0:
-        return pace.prefill.slope
-    return unknown_s
-
-
-def parts(view: ReplicaView, pace: Pace | None, ask: Ask, weights: Weights, level: float) -> Parts:
+def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weights, level: float) -> Parts:
     """The cost of one replica. `level`: how many standard deviations of its queue to add."""
-    token_s = token_seconds(view, pace, ask.token_s)
-    base_s, row_s = step_line(view, pace, ask, weights)
+    rate = view.prefill_tokens_per_s
+    token_s = 1.0 / rate if rate > 0 else ask.token_s
+    base_s, row_s = step_line(view, ask, weights)
     there = view.requests
     queue_s = (view.queued_tokens + level * view.queued_tokens_spread) * token_s
     fresh, pull_s = ask.prompt - view.hit_tokens, 0.0
@@ -124,8 +114,8 @@ def parts(view: ReplicaView, pace: Pace | None, ask: Ask, weights: Weights, leve
     kv_s = _overflow(view, ask, token_s, step_s) if view.kv_tokens_total else 0.0
     slo_s = _late(ask, queue_s + prefill_s + pull_s, step_s, weights) if ask.has_slo else 0.0
     tenant_s = topology_s = adapter_s = 0.0
-    if ask.crowd and pace is not None:
-        above = pace.by_tenant.get(ask.tenant, 0) - ask.tenant_share
+    if ask.crowd and presence is not None:
+        above = presence.by_tenant.get(ask.tenant, 0) - ask.tenant_share
         tenant_s = weights.tenant * ask.crowd * max(0.0, above) * decode_s
     if weights.host and view.host and view.host != weights.host:
         topology_s = weights.other_host_s

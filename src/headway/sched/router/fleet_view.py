@@ -1,6 +1,11 @@
-"""One replica as a front sees it: the last report, plus own dispatches the report had not seen, less what ended."""
+"""One replica as a front sees it: the last report, plus own dispatches the report had not seen, less what ended.
+
+Several fronts: each sees only its own dispatches, a report carries everybody's. What the others sent since is taken to
+be as much as this front sent, in the proportion in which the last report shows their requests beside its own.
+"""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -8,16 +13,24 @@ from headway.core.ids import NodeId, RequestId
 from headway.core.reports import ReplicaReport, StepCoefficients
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
+from headway.sched.router.backlog import Backlog
+from headway.sched.router.speeds import Speed
+
+OTHERS_MAX: Final = 16.0  # requests of other fronts per own one that are believed
+SMOOTHING: Final = 0.9  # weight of the past in that proportion, per report, and in the mean prompt, per dispatch
 
 
 class Sent(msgspec.Struct, gc=False):
     """One unfinished dispatch of this front."""
 
     number: int
+    prompt_tokens: int
     uncached_tokens: int
     output_tokens: int
     at_ns: Ns
-    has_begun: bool = False
+    ahead: int = 0  # uncached tokens of this front there without a first token, its own included
+    begun_ns: Ns | None = None
+    beside: int = 0  # dispatches of this front there when its first token came
 
 
 def expected_output(request: Request) -> int:
@@ -30,52 +43,39 @@ def expected_output(request: Request) -> int:
 
 
 class Replica:
-    """Belief about one replica. Sums are kept incrementally; a report only moves the line between seen and unseen."""
+    """Belief about one replica. What a policy reads are plain fields, brought up to date by `look` and by every event:
+    a forecast reads them for each replica of the fleet."""
 
     def __init__(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
         self.id, self.incarnation = node, incarnation
         self.report: ReplicaReport | None = None
-        self.joined_ns = self.heard_ns = at_ns
-        self.now_ns = at_ns  # set by the router before a policy looks
+        self.joined_ns = self.heard_ns = self.now_ns = at_ns
         self.number = 0  # of the last dispatch
         self.is_full = False  # refused since the last report
         self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
         self.distinct_hits = 0  # of these, beyond what most candidates hold too
-        self.output_tokens_expected = 0
-        self.uncached_in_flight = 0
+        # From the report
+        self.kv_tokens = self.kv_tokens_total = self.step_ns = self.adapters_max = 0
+        self.kv_usage = self.prefill_tokens_per_s = 0.0
+        self.step_cost: StepCoefficients | None = None
+        self.source, self.host = "counted", ""
+        self.adapters: tuple[str, ...] = ()
+        self.is_draining = False
+        # As of `now_ns`
+        self.requests = self.waiting = self.queued_tokens = self.queued_tokens_spread = 0
+        self.age_ns: Ns = 0  # of what is known. An idle replica says nothing: its report does not age
+        # Own dispatches
+        self.output_tokens_expected = self.uncached_in_flight = 0
         self._sent: dict[RequestId, Sent] = {}
         self._unseen: dict[RequestId, int] = {}  # uncached prompt tokens of dispatches the report has not seen
         self._unseen_tokens = 0
+        self._unbegun: dict[RequestId, int] = {}  # and of those without a first token, in order
         self._ended = 0  # dispatches that ended since the report, and that it had counted
-
-    @property
-    def requests(self) -> int:
-        """Waiting and running."""
-        counted = 0 if self.report is None else self.report.waiting + self.report.running
-        return max(0, counted - self._ended) + len(self._unseen)
-
-    @property
-    def waiting(self) -> int:
-        """Not yet scheduled there."""
-        return (0 if self.report is None else self.report.waiting) + len(self._unseen)
-
-    @property
-    def queued_tokens(self) -> int:
-        """Prompt tokens not yet computed: reported, less drained since by the learned rate, plus unseen."""
-        if self.report is None:
-            return self._unseen_tokens
-        drained = self.report.prefill_tokens_per_s * (self.now_ns - self.heard_ns) / NS_PER_S
-        return max(0, self.report.waiting_prefill_tokens - round(drained)) + self._unseen_tokens
-
-    @property
-    def queued_tokens_spread(self) -> int:
-        """Half of what the learned rate may or may not have drained since the report."""
-        return 0
-
-    @property
-    def kv_tokens(self) -> int:
-        """Live KV in tokens."""
-        return 0 if self.report is None else self.report.running_kv_tokens
+        self._others = 0.0  # requests of other fronts per own one
+        self._others_waiting = 0  # of them, in the last report
+        self._uncached_mean = 0.0
+        self._begun_ns = self._awake_ns = at_ns
+        self._backlog, self._speed = Backlog(), Speed()
 
     @property
     def in_flight(self) -> int:
@@ -83,77 +83,47 @@ class Replica:
         return len(self._sent)
 
     @property
-    def kv_tokens_total(self) -> int:
-        """KV capacity in tokens; 0 while unknown."""
-        return 0 if self.report is None else self.report.kv_blocks_total * self.report.block_size
-
-    @property
-    def kv_usage(self) -> float:
-        """Share of its KV blocks in use; 0 while unknown."""
-        if self.report is None or not self.report.kv_blocks_total:
-            return 0.0
-        return 1.0 - self.report.kv_blocks_free / self.report.kv_blocks_total
-
-    @property
-    def prefill_tokens_per_s(self) -> float:
-        """Learned; 0 while unknown."""
-        return 0.0 if self.report is None else self.report.prefill_tokens_per_s
-
-    @property
-    def step_ns(self) -> Ns:
-        """Smoothed time of its steps; 0 while unknown."""
-        return 0 if self.report is None else self.report.step_ns
-
-    @property
-    def step_cost(self) -> StepCoefficients | None:
-        """What it believes its steps cost."""
-        return None if self.report is None else self.report.step_cost
-
-    @property
-    def age_ns(self) -> Ns:
-        """Age of what is known. An idle replica says nothing because nothing changes: its report does not age."""
-        report = self.report
-        if report is not None and not report.running and not report.waiting and not self._sent:
-            return 0
-        return self.now_ns - self.heard_ns
-
-    @property
-    def source(self) -> str:
-        """How its report came to be."""
-        return "counted" if self.report is None else self.report.source
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        """LoRA adapters loaded there."""
-        return () if self.report is None else self.report.adapters
-
-    @property
-    def adapters_max(self) -> int:
-        """How many LoRA adapters fit there; 0 while unknown."""
-        return 0 if self.report is None else self.report.adapters_max
-
-    @property
-    def host(self) -> str:
-        """Its machine."""
-        return "" if self.report is None else self.report.host
-
-    @property
-    def is_draining(self) -> bool:
-        """Takes nothing new."""
-        return self.report is not None and self.report.draining
-
-    @property
     def queue_ns(self) -> Ns | None:
         """Time until its queue is computed; None while no rate is known."""
-        if self.report is None or self.report.prefill_tokens_per_s <= 0:
+        if self.prefill_tokens_per_s <= 0:
             return None
-        return round(self.queued_tokens / self.report.prefill_tokens_per_s * NS_PER_S)
+        return round(self.queued_tokens / self.prefill_tokens_per_s * NS_PER_S)
+
+    def look(self, at_ns: Ns) -> None:
+        """Bring what depends on the time up to date."""
+        self.now_ns = at_ns
+        report, unseen = self.report, len(self._unseen)
+        counted = self.waiting = 0
+        if report is not None:
+            counted, self.waiting = report.waiting + report.running, report.waiting
+        self.waiting += unseen
+        self.requests = max(0, counted - self._ended) + unseen
+        if not counted and not self._sent:
+            self.age_ns, self.queued_tokens, self.queued_tokens_spread = 0, 0, 0
+            return
+        self.age_ns = at_ns - max(self.heard_ns, self._awake_ns)
+        if report is None or report.source == "engine":
+            level, doubt = self._backlog.look(at_ns, self.uncached_in_flight)
+        else:
+            level, doubt = self._counted(at_ns)
+        self.queued_tokens, self.queued_tokens_spread = round(level), round(doubt)
+
+    def _counted(self, at_ns: Ns) -> tuple[float, float]:
+        """The queue of a replica whose report has no prompt tokens: own prompts without a first token, less what the
+        first of them has had computed, and what others have waiting there."""
+        own = float(self.uncached_in_flight)
+        if self._unbegun and self.prefill_tokens_per_s > 0:
+            first, since_ns = next(iter(self._unbegun)), at_ns - self._begun_ns
+            since_ns = min(since_ns, at_ns - self._sent[first].at_ns)
+            own -= min(self.prefill_tokens_per_s * since_ns / NS_PER_S, 0.9 * self._unbegun[first])
+        others = self._others_waiting * self._uncached_mean + self._others * self._unseen_tokens
+        return own + others, 0.5 * others
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report; one that is older than the last is dropped."""
         if self.report is not None and report.number <= self.report.number:
             return
-        self.report, self.heard_ns, self.now_ns = report, at_ns, at_ns
+        self.report, self.heard_ns = report, at_ns
         self.is_full = False
         self._ended = 0
         while self._unseen:
@@ -161,46 +131,97 @@ class Replica:
             if self._sent[request].number > report.submits_seen:
                 break
             self._unseen_tokens -= self._unseen.pop(request)
+        self._hear_others(report)
+        self.kv_tokens, self.step_ns = report.running_kv_tokens, report.step_ns
+        self.kv_tokens_total = report.kv_blocks_total * report.block_size
+        self.kv_usage = 1.0 - report.kv_blocks_free / report.kv_blocks_total if report.kv_blocks_total else 0.0
+        self.source, self.host, self.is_draining = report.source, report.host, report.draining
+        self.adapters, self.adapters_max = report.adapters, report.adapters_max
+        self._learn()
+        unseen = self._unseen_tokens * (1.0 + self._others)
+        self._backlog.hear(report.waiting_prefill_tokens, unseen, self.prefill_tokens_per_s, at_ns)
+        self.look(at_ns)
+
+    def _hear_others(self, report: ReplicaReport) -> None:
+        own = len(self._sent) - len(self._unseen)
+        others = max(0, report.waiting + report.running - own)
+        if own:
+            self._others = SMOOTHING * self._others + (1 - SMOOTHING) * min(OTHERS_MAX, others / own)
+        if report.source != "engine":
+            waiting_own = sum(request not in self._unseen for request in self._unbegun)
+            self._others_waiting = min(others, max(0, report.waiting - waiting_own))
+
+    def _learn(self) -> None:
+        """What the report says of its speed counts, else what was measured from here."""
+        report, speed = self.report, self._speed
+        told = 0.0 if report is None else report.prefill_tokens_per_s
+        self.prefill_tokens_per_s = told or speed.prefill_tokens_per_s
+        self.step_cost = report.step_cost if report is not None and report.step_cost is not None else speed.step_cost
+        self._backlog.rate = self.prefill_tokens_per_s
 
     def dispatch(self, request: Request, hit_tokens: int, at_ns: Ns) -> int:
         """Count a dispatch, of whose prompt `hit_tokens` are taken to be cached; return its number."""
+        if not self.requests and not self._sent:
+            self._awake_ns = at_ns
+            self._backlog.wake(at_ns)
+        if not self._unbegun:
+            self._begun_ns = at_ns  # from here its first chunk can be computed
         self.number += 1
-        uncached = 0 if isinstance(request, DiffusionRequest) else max(0, request.prompt_tokens - hit_tokens)
-        sent = Sent(self.number, uncached, expected_output(request), at_ns)
-        self._sent[request.id] = sent
-        self._unseen[request.id] = uncached
-        self._unseen_tokens += uncached
+        prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
+        uncached = max(0, prompt - hit_tokens)
         self.uncached_in_flight += uncached
+        sent = Sent(self.number, prompt, uncached, expected_output(request), at_ns, self.uncached_in_flight)
+        self._sent[request.id] = sent
+        self._unseen[request.id] = self._unbegun[request.id] = uncached
+        self._unseen_tokens += uncached
         self.output_tokens_expected += sent.output_tokens
+        mean = self._uncached_mean
+        self._uncached_mean = SMOOTHING * mean + (1 - SMOOTHING) * uncached if mean else float(uncached)
+        self._backlog.add(uncached * (1.0 + self._others), at_ns)
+        self.look(at_ns)
         return self.number
 
-    def begun(self, request: RequestId) -> Ns | None:
+    def begun(self, request: RequestId, cached_tokens: int | None, at_ns: Ns) -> Ns | None:
         """Its first token came: return when it was dispatched, once."""
         sent = self._sent.get(request)
-        if sent is None or sent.has_begun:
+        if sent is None or sent.begun_ns is not None:
             return None
-        sent.has_begun = True
-        self.uncached_in_flight -= sent.uncached_tokens
+        sent.begun_ns, sent.beside = at_ns, len(self._sent)
+        self.uncached_in_flight -= self._unbegun.pop(request)
+        self._begun_ns = at_ns
+        if request in self._unseen:
+            self._unseen_tokens -= self._unseen[request]
+            self._unseen[request] = 0
+        # What turned out to be cached was never ahead of anybody.
+        surprise = 0 if cached_tokens is None else sent.uncached_tokens - max(0, sent.prompt_tokens - cached_tokens)
+        self._speed.began(sent.ahead - surprise, at_ns - sent.at_ns)
+        self._learn()
+        self.look(at_ns)
         return sent.at_ns
 
     def adopt(self, request: Request) -> None:
         """The request moved here from another replica; reports already count it."""
-        sent = Sent(self.number, 0, expected_output(request), self.now_ns, has_begun=True)
+        sent = Sent(self.number, 0, 0, expected_output(request), self.now_ns, begun_ns=self.now_ns)
         self._sent[request.id] = sent
         self.output_tokens_expected += sent.output_tokens
 
-    def end(self, request: RequestId) -> None:
+    def end(self, request: RequestId, output_tokens: int, at_ns: Ns) -> None:
         """A dispatch is over or moved away."""
-        sent = self._sent.pop(request, None)
+        sent = self._sent.get(request)
         if sent is None:
             return
+        if sent.beside and sent.begun_ns is not None:
+            self._speed.ended(output_tokens, (sent.beside + len(self._sent)) / 2, at_ns - sent.begun_ns)
+            self._learn()
+        del self._sent[request]
         self.output_tokens_expected -= sent.output_tokens
-        if not sent.has_begun:
-            self.uncached_in_flight -= sent.uncached_tokens
+        if sent.begun_ns is None:
+            self.uncached_in_flight -= self._unbegun.pop(request)
         if request in self._unseen:
             self._unseen_tokens -= self._unseen.pop(request)
         else:
             self._ended += 1
+        self.look(at_ns)
 
     def check(self) -> bool:
         """True when the incremental sums match their parts."""
@@ -208,7 +229,8 @@ class Replica:
         return (
             self._unseen_tokens == sum(self._unseen.values())
             and self.output_tokens_expected == sum(item.output_tokens for item in sent)
-            and self.uncached_in_flight == sum(item.uncached_tokens for item in sent if not item.has_begun)
+            and self.uncached_in_flight == sum(item.uncached_tokens for item in sent if item.begun_ns is None)
+            and self.uncached_in_flight == sum(self._unbegun.values())
         )
 
 

@@ -133,7 +133,7 @@ class Router:
                 and (not pool or replica.id in pool)
                 and self._is_usable(replica.id, at_ns)
             ):
-                replica.now_ns = at_ns
+                replica.look(at_ns)
                 replica.hit_tokens = hits.get(replica.id, 0)
                 usable.append(replica)
         share_hits(usable)
@@ -152,19 +152,18 @@ class Router:
         queue_ns, report = replica.queue_ns, replica.report
         if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
             return Candidate(replica.id, 0.0, 0.0, reason=item.reason or "no rate learned", score=item.score)
-        prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / report.prefill_tokens_per_s
+        prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s
         confidence = 1.0 / (1.0 + s_from_ns(replica.age_ns))
         return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, confidence, reason=item.reason, score=item.score)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""
-        report = self.replicas[NodeId(candidate.decode or candidate.replica)].report
-        return 0.0 if report is None else s_from_ns(report.step_ns) * max(0, expected_output(request) - 1)
+        replica = self.replicas[NodeId(candidate.decode or candidate.replica)]
+        return s_from_ns(replica.step_ns) * max(0, expected_output(request) - 1)
 
     def queue_seconds(self, candidates: Sequence[Candidate], tokens: int) -> float:
         """Seconds until the candidates together have prefilled `tokens`; 0 while no rate is known."""
-        reports = [self.replicas[NodeId(candidate.replica)].report for candidate in candidates]
-        rate = sum(report.prefill_tokens_per_s for report in reports if report is not None)
+        rate = sum(self.replicas[NodeId(candidate.replica)].prefill_tokens_per_s for candidate in candidates)
         return tokens / rate if rate > 0 else 0.0
 
     def has_room(self, candidate: Candidate) -> bool:
@@ -189,7 +188,7 @@ class Router:
     def begun(self, request: Request, node: NodeId, cached_tokens: int | None, at_ns: Ns) -> None:
         """The first token of a dispatch came; later ones change nothing."""
         replica = self.replicas.get(node)
-        sent_ns = None if replica is None else replica.begun(request.id)
+        sent_ns = None if replica is None else replica.begun(request.id, cached_tokens, at_ns)
         if sent_ns is not None:
             self.index.begun(request, node)
             learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
@@ -211,7 +210,7 @@ class Router:
         """A dispatch to `node` is over."""
         if node in self.replicas:
             self.index.ended(request.id, node)
-            self.replicas[node].end(request.id)
+            self.replicas[node].end(request.id, output_tokens, at_ns)
             self._choices.of(request.model).observe(Ended(at_ns, request.id, node, output_tokens))
 
     def check(self) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from headway.core.draw import draw_u64
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import NodeId
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.router.affinity import Sessions
 from headway.sched.router.cost_terms import PARTS, Ask, Parts, Weights, parts, sizes
+from headway.sched.router.presence import Flights
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Learned, Left, ReplicaView, Scored, by_score
-from headway.sched.router.speeds import Flight, Pace
 
 _UNIT: Final = 1.0 / (1 << 53)
 _MIX: Final = 0x9E3779B97F4A7C15
@@ -51,21 +51,19 @@ class CostAware:
         self._params = params
         self._dwell_ns = ns_from_s(params.dwell_s)
         self._sessions = Sessions(params.sessions_max)
-        self._paces: dict[NodeId, Pace] = {}
-        self._flights: dict[RequestId, Flight] = {}
-        self._tenants: dict[str, int] = {}
+        self._flights = Flights()
         self._homes: dict[str, OrderedDict[NodeId, None]] = {}  # by adapter: where it is taken to be loaded
 
     def rank(self, request: Request, replicas: Sequence[ReplicaView], at_ns: Ns) -> list[Scored]:
         """Order by cost in seconds; a session's replica ahead of gains too small to move for."""
         views = self._allowed(request, replicas)
         ask = self._ask(request, views, at_ns)
-        paces, weights = self._paces, self._params
+        at, weights = self._flights.at, self._params
         draw = draw_u64(weights.seed, request.id, _attempt(request), 0)
         scored = []
         for view in views:
             level = _level(draw, view.id, weights.spread) if view.queued_tokens_spread else 0.0
-            scored.append(Scored(view.id, sum(parts(view, paces.get(view.id), ask, weights, level))))
+            scored.append(Scored(view.id, sum(parts(view, at(view.id), ask, weights, level))))
         ranked = by_score(scored)
         if len(ranked) > 1:
             ranked = self._stay(request, ranked, at_ns) or self._explore(draw, ranked) or ranked
@@ -80,19 +78,19 @@ class CostAware:
         out: dict[NodeId, dict[str, float]] = {}
         for view in views:
             level = _level(draw, view.id, self._params.spread) if view.queued_tokens_spread else 0.0
-            found: Parts = parts(view, self._paces.get(view.id), ask, self._params, level)
+            found: Parts = parts(view, self._flights.at(view.id), ask, self._params, level)
             out[view.id] = dict(zip(PARTS, found, strict=True))
         return out
 
     def observe(self, event: Learned) -> None:
-        """Learn rates, where sessions and adapters are, and what each tenant has where."""
+        """Learn where sessions and adapters are, and what each tenant has where."""
         match event:
             case Dispatched():
                 self._dispatched(event)
             case FirstToken():
                 self._began(event)
             case Ended():
-                self._ended(event)
+                self._flights.ended(event.request, event.replica, event.at_ns)
             case Left():
                 self._left(event.replica)
 
@@ -112,7 +110,7 @@ class CostAware:
         prompt, output = sizes(request, weights)
         slo = request.slo
         lora = None if isinstance(request, DiffusionRequest) else request.lora
-        own, all_own = self._tenants.get(request.tenant, 0), len(self._flights)
+        own, all_own = self._flights.by_tenant.get(request.tenant, 0), len(self._flights)
         return Ask(
             prompt=prompt,
             output=output,
@@ -154,29 +152,17 @@ class CostAware:
             return None
         limit = ranked[0].score + self._params.explore_s
         near = [item for item in ranked if item.score <= limit]
-        tried = min(near, key=lambda item: (self._heard_ns(item.replica), item.replica))
+        tried = min(near, key=lambda item: (self._flights.heard_ns(item.replica), item.replica))
         if tried is ranked[0]:
             return None
         first = Scored(tried.replica, ranked[0].score, "a try: not heard of for longest")
         return [first, *(item for item in ranked if item is not tried)]
 
-    def _heard_ns(self, replica: NodeId) -> Ns:
-        pace = self._paces.get(replica)
-        return -1 if pace is None else pace.heard_ns
-
     # What is learned
 
     def _dispatched(self, event: Dispatched) -> None:
         request, replica = event.request, event.replica
-        self._forget(request.id)
-        prompt, _ = sizes(request, self._params)
-        is_picture = isinstance(request, DiffusionRequest)
-        session = None if isinstance(request, DiffusionRequest) else request.session
-        uncached = 0 if is_picture else max(0, prompt - event.hit_tokens)
-        flight = Flight(replica, request.tenant, session, uncached, 0, event.at_ns)
-        self._flights[request.id] = flight
-        self._tenants[request.tenant] = self._tenants.get(request.tenant, 0) + 1
-        self._paces.setdefault(replica, Pace()).sent(flight)
+        self._flights.sent(request, replica)
         if not isinstance(request, DiffusionRequest) and request.lora is not None:
             homes = self._homes.setdefault(request.lora, OrderedDict())
             homes[replica] = None
@@ -185,41 +171,17 @@ class CostAware:
                 homes.popitem(last=False)
 
     def _began(self, event: FirstToken) -> None:
-        flight = self._flights.get(event.request)
-        if flight is None or flight.replica != event.replica or flight.began_ns is not None:
-            return
-        self._paces[event.replica].began(flight, event.since_dispatch_ns, event.at_ns)
-        if flight.session is not None:
+        flight = self._flights.began(event.request, event.replica, event.at_ns)
+        if flight is not None and flight.session is not None:
             self._sessions.bind(flight.tenant, flight.session, event.replica, event.at_ns)
 
-    def _ended(self, event: Ended) -> None:
-        flight = self._flights.get(event.request)
-        if flight is not None and flight.replica == event.replica:
-            self._paces[event.replica].ended(flight, event.output_tokens, event.at_ns)
-            self._drop(event.request, flight)
-
     def _left(self, replica: NodeId) -> None:
-        self._paces.pop(replica, None)
+        self._flights.left(replica)
         self._sessions.left(replica)
-        for homes in self._homes.values():
-            homes.pop(replica, None)
-        for request in [name for name, flight in self._flights.items() if flight.replica == replica]:
-            self._drop(request, self._flights[request])
-
-    def _forget(self, request: RequestId) -> None:
-        """A dispatch whose end was never told."""
-        flight = self._flights.get(request)
-        if flight is not None:
-            self._paces[NodeId(flight.replica)].ended(flight, 0, flight.at_ns)
-            self._drop(request, flight)
-
-    def _drop(self, request: RequestId, flight: Flight) -> None:
-        del self._flights[request]
-        left = self._tenants[flight.tenant] - 1
-        if left:
-            self._tenants[flight.tenant] = left
-        else:
-            del self._tenants[flight.tenant]
+        for lora in list(self._homes):
+            self._homes[lora].pop(replica, None)
+            if not self._homes[lora]:
+                del self._homes[lora]
 
 
 def _typical(values: list[float], prior: float) -> float:
