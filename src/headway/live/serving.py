@@ -64,11 +64,13 @@ class LiveServing:
         self._resets = 0
         self._cards: tuple[ModelCard, ...] = ()
         self._wiring: Wiring | None = None
+        self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
         """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
+        self.rate_limits = lambda tenant: wiring.rate_limits(tenant, self.now_ns())
 
     @property
     def _wired(self) -> Wiring:
@@ -118,10 +120,6 @@ class LiveServing:
                 age_ms = ms_from_ns(now_ns - known.report.at_ns)
                 found += [(view, age_ms) for view in known.report.accounts]
         return found
-
-    def rate_limits(self, tenant: TenantId) -> RateLimits:
-        """What is left of the tenant's quota."""
-        return self._wired.rate_limits(tenant, self.now_ns())
 
     def evidence(self, request: RequestId) -> EvidenceRecord | None:
         """The record of an ended request, while it is kept."""
