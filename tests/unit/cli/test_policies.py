@@ -58,6 +58,21 @@ def test_json_holds_the_same_policies(capsys: pytest.CaptureFixture[str]) -> Non
     }
 
 
+# SPEC A1
+def test_the_routers_of_the_specification_and_their_rivals_are_there() -> None:
+    shown = {card.name for card in cards("front.router", kinds()["front.router"])}
+    ours = {"round_robin", "least_requests", "least_tokens", "cache_aware", "power_of_two", "cost_aware"}
+    field = {"sglang_cache_aware", "dynamo_kv", "llmd_weighted", "llmd_sticky", "preble", "lmetric", "smetric"}
+    assert shown >= ours | field | {"dualmap", "mooncake"}
+
+
+def test_what_is_printed_of_a_policy_names_its_needs_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "front.router")
+    told = text[text.index("  llmd_sticky\n") : text.index("  llmd_weighted\n")]
+    assert "needs      block_hashes, hit_tokens, in_flight, prefill_tokens_per_s, uncached_in_flight" in told
+    assert "affinity = 0.8, penalty_s = 18.0, peak_tokens_per_s = None" in told
+
+
 def test_parameters_are_shown_with_their_defaults() -> None:
     card = PolicyCard("router", "x", "this", "that", "those", ("requests",), {"queued": "1.0", "seed": "required"})
     text = describe(card)
