@@ -32,7 +32,7 @@ def held(ran: Fleet, place: int, asked: LlmRequest) -> int:
     pool = ran.worker(place).worker.machine.state.pool  # type: ignore[attr-defined]  # the machine, not its port
     keys = asked.block_hashes[3::4]
     depth = next((i for i, key in enumerate(keys) if key not in pool.index), len(keys))
-    return min(64 * depth, len(asked.prompt) - 1)
+    return min(64 * depth, (len(asked.prompt) - 1) // 16 * 16)
 
 
 def believed(ran: Fleet, place: int, asked: LlmRequest) -> int:
@@ -74,3 +74,12 @@ def test_a_replica_without_a_cache_is_known_to_hold_nothing() -> None:
     requests = long(20, seed=4)
     ran = run(fleet(llm=LlmParams(max_seqs=16, step_tokens=512, prefix_cache=False)), requests)
     assert {believed(ran, place, item) for place in range(2) for item in requests} == {0}
+
+
+def test_what_is_predicted_is_what_replicas_report() -> None:  # AMD-AGI/Infera#143
+    requests = long(120, seed=9)
+    ran = run(fleet(front=FrontConfig(router=PolicyChoice("least_tokens"))), requests)
+    (figures,) = ran.front.prefix_figures()
+    assert figures.over_tokens == 0
+    assert figures.under_tokens < 64 * figures.dispatches  # an entry stands for 64 tokens, an engine's block for 16
+    assert figures.predicted_tokens > 20_000

@@ -39,10 +39,12 @@ class Candidate(msgspec.Struct, frozen=True):
     decode: str | None = None
     reason: str = ""
     score: float | None = None  # of the routing policy; None: nobody scored it
+    hit_tokens: int | None = None  # of the prompt, predicted to be cached there; None: nobody can tell
 
     @property
     def why(self) -> str:
         """Score and reason in words, of the chosen one only: to word every candidate costs as much as to rank it."""
-        if self.score is None:
-            return self.reason
-        return f"score {self.score:g}: {self.reason}" if self.reason else f"score {self.score:g}"
+        words = self.reason
+        if self.score is not None:
+            words = f"score {self.score:g}: {words}" if words else f"score {self.score:g}"
+        return words if self.hit_tokens is None else f"{words}; {self.hit_tokens} prompt tokens predicted cached"

@@ -32,6 +32,18 @@ class KvEvents(msgspec.Struct, frozen=True):
     is_reset: bool = False  # forget what was known before: `stored` is everything, or what fitted
 
 
+class PrefixFigures(msgspec.Struct, frozen=True):
+    """How well a front knew what its replicas had cached, for one model. Counts since the start."""
+
+    model: str
+    dispatches: int = 0
+    unhashed: int = 0  # of these: nobody hashed the prompt, so routing could not look at prefixes (AMD-AGI/Infera#143)
+    predicted_tokens: int = 0  # over the first tokens whose replica told what it had cached
+    reported_tokens: int = 0
+    over_tokens: int = 0  # predicted beyond what was reported
+    under_tokens: int = 0
+
+
 class StepCoefficients(msgspec.Struct, frozen=True):
     """What a replica believes its steps cost, in ns (`cost.llm`)."""
 

@@ -14,7 +14,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
-from headway.core.reports import RateLimits
+from headway.core.reports import PrefixFigures, RateLimits
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
@@ -35,6 +35,8 @@ class FrontView(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
+
+    def prefix_figures(self) -> Sequence[PrefixFigures]: ...
 
 
 class Wiring(msgspec.Struct, frozen=True):
@@ -134,7 +136,8 @@ class LiveServing:
         wired = self._wired
         reports = tuple(known.report for known in self._board.replicas.values() if known.report is not None)
         admissions = tuple(sorted(self._admissions.items()))
-        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, self.exports.lost())
+        prefixes = tuple(wired.front.prefix_figures())
+        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, self.exports.lost(), prefixes)
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a replica."""

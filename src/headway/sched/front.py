@@ -135,7 +135,8 @@ class Front:
         for tracked, deliver in self.book.take(src, message, at_ns):
             self._out.append(deliver)
             if deliver.index == 0 or tracked.attempts:
-                self.dispatch.router.begun(tracked.request, src, tracked.cached_tokens, at_ns)
+                cached = tracked.cached_tokens if deliver.index == 0 else None  # a resumed stay's is not told
+                self.dispatch.router.begun(tracked.request, src, cached, at_ns)
             if deliver.index == 0:
                 self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
             if tracked.take_over is not None:
@@ -189,6 +190,7 @@ class Front:
         if isinstance(tracked.request, TextRequest) and message.output_tokens:
             tracked.output_tokens = message.output_tokens
             tracked.last_token_ns = at_ns
+            self.dispatch.router.told_cached(tracked.request, src, message.cached_tokens)
         self._disown(tracked, src, at_ns)
         tracked.marks = message.marks
         if tracked.is_over:

@@ -3,6 +3,8 @@
 No load condition stands here; each node can be built and driven alone.
 """
 
+from collections.abc import Sequence
+
 from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
     ClientGone,
@@ -29,6 +31,7 @@ from headway.core.messages import (
     Tokens,
     WhatDoYouHold,
 )
+from headway.core.reports import PrefixFigures
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.admission.quota import Quotas
 from headway.sched.book import Book
@@ -75,6 +78,10 @@ class FrontNode:
     def ledger(self) -> Ledger:
         """Its accounts."""
         return self.book.ledger
+
+    def prefix_figures(self) -> Sequence[PrefixFigures]:
+        """Predicted against reported cached tokens, per model."""
+        return self.router.tally.figures()
 
     def handle(self, event: Event) -> list[Effect]:
         """Fold in one event and return what must be done."""

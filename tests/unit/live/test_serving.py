@@ -12,7 +12,7 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
-from headway.core.reports import RateLimit, RateLimits, ReplicaReport
+from headway.core.reports import PrefixFigures, RateLimit, RateLimits, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
@@ -32,6 +32,9 @@ class Front:
     def __init__(self) -> None:
         self.ledger = Ledger("front")
         self.ledger.open("gateway/in_flight", "requests", 4)
+
+    def prefix_figures(self) -> tuple[PrefixFigures, ...]:
+        return (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)
 
 
 class World:
@@ -182,3 +185,7 @@ def test_use_before_the_front_is_there_is_a_wiring_fault() -> None:
 def test_it_tells_what_is_left_of_a_quota() -> None:
     # SPEC A8
     assert World().serving.rate_limits(TenantId("t")).requests == RateLimit(9, 4, 0)
+
+
+def test_the_fronts_prefix_figures_are_told() -> None:  # AMD-AGI/Infera#143
+    assert World().serving.stats().prefixes == (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)

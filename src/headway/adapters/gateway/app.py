@@ -260,7 +260,7 @@ class Gateway:
     def _scrape(self) -> Scrape:
         stats = self._serving.stats()
         accounts = [view for view, _ in self._serving.accounts()]
-        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts, stats.exports_lost)
+        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts, stats.exports_lost, stats.prefixes)
 
 
 def _open(answer: Callable[[], JsonObject]) -> Endpoint:

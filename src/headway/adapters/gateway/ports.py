@@ -9,7 +9,7 @@ from headway.core.effects import Deliver, End
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import RateLimits, ReplicaReport
+from headway.core.reports import PrefixFigures, RateLimits, ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
@@ -50,6 +50,7 @@ class Stats(msgspec.Struct, frozen=True):
     in_flight: int = 0  # requests that the FrontNode owns
     admissions: tuple[tuple[str, int], ...] = ()  # verdict -> how often, since start
     exports_lost: tuple[tuple[str, int], ...] = ()  # sink of evidence -> records that it lost
+    prefixes: tuple[PrefixFigures, ...] = ()
 
 
 class TokenStream(Protocol):

@@ -101,6 +101,23 @@ PANELS: Final = (
         ),
         "Share of the prompt tokens that were looked up.",
     ),
+    Panel(
+        "Prefix knowledge",
+        "short",
+        (
+            ("predicted {{model}}", _rate("headway_prefix_predicted_tokens_total", "model")),
+            ("reported {{model}}", _rate("headway_prefix_reported_tokens_total", "model")),
+            ("predicted, not cached {{model}}", _rate("headway_prefix_overpredicted_tokens_total", "model")),
+            ("cached, not predicted {{model}}", _rate("headway_prefix_underpredicted_tokens_total", "model")),
+        ),
+        "Cached prompt tokens per second, as the router believed and as replicas said.",
+    ),
+    Panel(
+        "Dispatches by prefix",
+        "short",
+        (("{{model}} hashed {{hashed}}", _rate("headway_prefix_dispatches_total", "model, hashed")),),
+        "Per second; without hashes routing cannot look at prefixes.",
+    ),
     Panel("Preemptions", "short", (("{{replica}}", _rate("headway_preemptions_total", "replica")),), "Per second."),
     Panel(
         "Engine step",

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from headway.core.evidence import EvidenceRecord
 from headway.core.ledger import AccountView
-from headway.core.reports import ReplicaReport
+from headway.core.reports import PrefixFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -20,6 +20,12 @@ BUCKETS_S: Final = (
     1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0,
 )  # fmt: skip
 _GPU_SECONDS: Final = "/gpu_seconds"
+_PREFIX: Final = (
+    ("predicted_tokens", "Prompt tokens that the router took to be cached."),
+    ("reported_tokens", "Prompt tokens that replicas then said were cached."),
+    ("overpredicted_tokens", "Predicted beyond what was cached."),
+    ("underpredicted_tokens", "Cached beyond what was predicted."),
+)
 
 
 class Scrape(msgspec.Struct, frozen=True):
@@ -30,6 +36,7 @@ class Scrape(msgspec.Struct, frozen=True):
     admissions: Sequence[tuple[str, int]] = ()
     accounts: Sequence[AccountView] = ()
     exports_lost: Sequence[tuple[str, int]] = ()
+    prefixes: Sequence[PrefixFigures] = ()
 
 
 class Metrics:
@@ -133,6 +140,7 @@ class _Live(Collector):
         scrape = self._scrape()
         yield from _gauges(scrape)
         yield from _counters(scrape)
+        yield from _prefixes(scrape.prefixes)
         yield _step_seconds(scrape.reports)
         yield _gpu_seconds(scrape)
         if self._aliases:
@@ -177,6 +185,22 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
     for sink, count in scrape.exports_lost:
         lost.add_metric([sink], count)
     yield lost
+
+
+def _prefixes(figures: Sequence[PrefixFigures]) -> Iterator[Metric]:
+    """What the gateway believed to be cached against what replicas said."""
+    counts = [(f.model, (f.predicted_tokens, f.reported_tokens, f.over_tokens, f.under_tokens)) for f in figures]
+    for place, (name, text) in enumerate(_PREFIX):
+        family = CounterMetricFamily(f"headway_prefix_{name}", text, labels=["model"])
+        for model, values in counts:
+            family.add_metric([model], values[place])
+        yield family
+    text = "Dispatches, by whether routing could look at their prefix."
+    family = CounterMetricFamily("headway_prefix_dispatches", text, labels=["model", "hashed"])
+    for known in figures:
+        family.add_metric([known.model, "true"], known.dispatches - known.unhashed)
+        family.add_metric([known.model, "false"], known.unhashed)
+    yield family
 
 
 def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:

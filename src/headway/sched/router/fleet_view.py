@@ -181,6 +181,11 @@ class Replica:
         self.look(at_ns)
         return self.number
 
+    def predicted(self, request: RequestId) -> int | None:
+        """Prompt tokens that were taken to be cached here when it was dispatched; None when it is not under way."""
+        sent = self._sent.get(request)
+        return None if sent is None else sent.prompt_tokens - sent.uncached_tokens
+
     def begun(self, request: RequestId, cached_tokens: int | None, at_ns: Ns) -> Ns | None:
         """Its first token came: return when it was dispatched, once."""
         sent = self._sent.get(request)

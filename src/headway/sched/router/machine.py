@@ -13,6 +13,7 @@ from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequ
 from headway.core.units import Ns, ns_from_ms, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
+from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 
 
@@ -76,7 +77,7 @@ class Router:
     ) -> None:
         """`is_usable` says whether health and breaker let a replica be a candidate now."""
         self.replicas: dict[NodeId, Replica] = {}
-        self.index = index
+        self.index, self.tally = index, PrefixTally()
         self._choices, self._pools, self._room, self._is_usable = choices, pools, room, is_usable
         self._queue_ns_max = ns_from_ms(room.engine_queue_ms)
 
@@ -150,11 +151,14 @@ class Router:
     @staticmethod
     def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
         queue_ns, report = replica.queue_ns, replica.report
+        hits = None if isinstance(request, DiffusionRequest) or not request.block_tokens else replica.hit_tokens
         if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
-            return Candidate(replica.id, 0.0, 0.0, reason=item.reason or "no rate learned", score=item.score)
+            reason = item.reason or "no rate learned"
+            return Candidate(replica.id, 0.0, 0.0, reason=reason, score=item.score, hit_tokens=hits)
         prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s
         confidence = 1.0 / (1.0 + s_from_ns(replica.age_ns))
-        return Candidate(replica.id, s_from_ns(queue_ns) + prefill_s, confidence, reason=item.reason, score=item.score)
+        seconds = s_from_ns(queue_ns) + prefill_s
+        return Candidate(replica.id, seconds, confidence, reason=item.reason, score=item.score, hit_tokens=hits)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""
@@ -183,6 +187,7 @@ class Router:
         hits = self.index.hits(request, node)
         self._choices.of(request.model).observe(Dispatched(at_ns, request, node, hits))
         self.index.dispatched(request, node)
+        self.tally.dispatched(request)
         return self.replicas[node].dispatch(request, hits, at_ns)
 
     def begun(self, request: Request, node: NodeId, cached_tokens: int | None, at_ns: Ns) -> None:
@@ -191,8 +196,16 @@ class Router:
         sent_ns = None if replica is None else replica.begun(request.id, cached_tokens, at_ns)
         if sent_ns is not None:
             self.index.begun(request, node)
+            self.told_cached(request, node, cached_tokens)
             learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
             self._choices.of(request.model).observe(learned)
+
+    def told_cached(self, request: Request, node: NodeId, cached_tokens: int | None) -> None:
+        """The replica said how much of the prompt it had cached: with the first token, or an upstream at the end."""
+        replica = self.replicas.get(node)
+        predicted = None if replica is None else replica.predicted(request.id)
+        if predicted is not None and cached_tokens is not None:
+            self.tally.told(request.model, predicted, cached_tokens)
 
     def move(self, request: Request, source: NodeId, destination: NodeId, at_ns: Ns) -> None:
         """The request changed its owner: the source has computed its prompt, whoever tells of the first token."""

@@ -103,7 +103,9 @@ class PrefixIndex:
             self._depths = depths = self._walk(_keys(request))
             self._hits = {}
             if depths and not isinstance(request, DiffusionRequest):
-                width, most = request.block_tokens * known_stride(request.block_tokens), request.prompt_tokens - 1
+                # Engines hit whole blocks and leave a token to compute.
+                block = request.block_tokens
+                width, most = block * known_stride(block), (request.prompt_tokens - 1) // block * block
                 self._hits = {node: min(depth * width, most) for node, depth in depths.items()}
             self._asked = request
         return self._hits

@@ -7,7 +7,7 @@ from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import ReplicaReport
+from headway.core.reports import PrefixFigures, ReplicaReport
 
 CONTRACT_NAMES = [
     "headway_request_ttft_seconds",
@@ -41,6 +41,7 @@ SCRAPE = Scrape(
     waiting=5,
     admissions=(("admit", 7), ("reject", 1)),
     exports_lost=(("otlp", 3),),
+    prefixes=(PrefixFigures("toy", 8, 2, predicted_tokens=640, reported_tokens=512, over_tokens=192, under_tokens=64),),
     accounts=(AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 1_500_000),),
 )
 
@@ -99,6 +100,16 @@ def test_reports_become_gauges_and_counters() -> None:
     assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1
     assert got['headway_admission_total{verdict="reject"}'] == 1
     assert got['headway_gpu_seconds_total{model="toy",tenant="a"}'] == 1.5
+
+
+def test_predicted_and_reported_cached_tokens_are_told_by_model() -> None:  # AMD-AGI/Infera#143
+    got = samples(Metrics(lambda: SCRAPE))
+    assert got['headway_prefix_predicted_tokens_total{model="toy"}'] == 640
+    assert got['headway_prefix_reported_tokens_total{model="toy"}'] == 512
+    assert got['headway_prefix_overpredicted_tokens_total{model="toy"}'] == 192
+    assert got['headway_prefix_underpredicted_tokens_total{model="toy"}'] == 64
+    assert got['headway_prefix_dispatches_total{hashed="true",model="toy"}'] == 6
+    assert got['headway_prefix_dispatches_total{hashed="false",model="toy"}'] == 2
 
 
 def test_records_that_a_sink_lost_are_told() -> None:

@@ -5,6 +5,7 @@ from tests.unit.sched.router.views import llm, report
 
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
+from headway.core.reports import PrefixFigures
 from headway.core.request import LlmRequest, Request
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.policies import routing_policy
@@ -195,3 +196,32 @@ def test_a_lost_replica_takes_its_prefixes_along() -> None:
     made.join(A, 2, 0)
     assert made.index.hits_all(hashed("req-2")) == {}
     assert made.index.pending == 0
+
+
+def test_predicted_and_reported_cached_tokens_are_counted_once() -> None:  # AMD-AGI/Infera#143
+    made = router()
+    for name, cached in (("req-1", 0), ("req-2", 256), ("req-3", None)):
+        made.commit(hashed(name), A, 0)
+        made.begun(hashed(name), A, cached, 0)
+        made.begun(hashed(name), A, cached, 0)
+        made.end(hashed(name), A, 1, 0)
+    assert made.tally.figures() == (PrefixFigures("synthetic", 3, 0, 256, 256, 0, 0),)
+
+
+def test_an_upstream_tells_at_the_end() -> None:
+    made = router()
+    made.commit(hashed("req-1"), A, 0)
+    made.begun(hashed("req-1"), A, None, 0)
+    made.told_cached(hashed("req-1"), A, 64)
+    made.end(hashed("req-1"), A, 1, 0)
+    made.told_cached(hashed("req-1"), A, 64)
+    assert made.tally.figures() == (PrefixFigures("synthetic", 1, 0, 0, 64, 0, 64),)
+
+
+def test_a_candidate_says_what_is_predicted_to_be_cached() -> None:
+    made = router()
+    made.commit(hashed("req-1"), A, 0)
+    words = {c.replica: c.why for c in made.forecast(hashed("req-2"), 0)}
+    assert words[A].endswith("; 256 prompt tokens predicted cached")
+    assert words[B].endswith("; 0 prompt tokens predicted cached")
+    assert "predicted cached" not in made.forecast(llm("req-3"), 0)[0].why  # nobody hashed it
