@@ -13,15 +13,21 @@ import headway
 from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.core.decisions import Decision, Layer
 from headway.core.effects import Record, Send
+from headway.core.events import MessageArrived
 from headway.core.ids import NodeId
-from headway.core.messages import Finished, Report
+from headway.core.messages import Finished, Probed, Report
 from headway.core.request import Slo
 from headway.core.units import NS_PER_MS
+from headway.sched.dispatch import Patience
+from headway.sched.fleet.breaker import BreakerParams
+from headway.sched.fleet.health import HealthParams
+from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools
+from headway.sched.watch import Silence
 from headway.sim.fleet import CONTROL, FRONT, Fleet
 
 # Who decides what, and the layer it belongs to (docs/telemetry.md shows the same table).
@@ -29,6 +35,10 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("front", "admit"): "pool",
     ("front", "route"): "pool",
     ("front", "handoff"): "pd",
+    ("front", "health"): "pool",
+    ("front", "breaker"): "pool",
+    ("front", "retry"): "pool",
+    ("front", "hedge"): "pool",
     ("control", "migrate"): "pool",
     ("worker", "admit"): "batch",
     ("worker", "order"): "batch",
@@ -86,7 +96,21 @@ def moved() -> Fleet:
     return ran
 
 
-WORLDS = {"crowded": crowded, "full": full, "split": split, "moved": moved}
+def failing() -> Fleet:
+    """Prompts that take longer than replicas may be silent, and bad health checks: what a front does about failure."""
+    front = FrontConfig(
+        hedge=HedgeParams(after_ms=0.01),
+        breaker=BreakerParams(faults_min=1),
+        health=HealthParams(down_after=1),
+        patience=Patience(silence=Silence(first_token_s=0.0005)),
+    )
+    ran = fleet(front=front)
+    probed = MessageArrived(5 * NS_PER_MS, "probe", A, Probed(False, "no answer"))
+    ran.sim.at(5 * NS_PER_MS, lambda _: ran.sim.feed(FRONT, probed))
+    return run(ran, mix(8, gap_ns=NS_PER_MS))
+
+
+WORLDS = {"crowded": crowded, "full": full, "split": split, "moved": moved, "failing": failing}
 
 
 def made(ran: Fleet) -> Iterator[Made]:

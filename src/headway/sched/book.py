@@ -21,6 +21,14 @@ STORY_LENGTH: Final = 32
 OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
 
 
+class Leg(msgspec.Struct, frozen=True):
+    """The second replica of a hedged request, under an epoch of its own."""
+
+    node: NodeId
+    epoch: int
+    sent_ns: Ns
+
+
 class Tracked:
     """One request from its arrival to its evidence."""
 
@@ -30,9 +38,19 @@ class Tracked:
         self.state = RequestState.ARRIVED
         self.owner: NodeId | None = None  # the only node whose tokens count, under `epoch`
         self.epoch = 0
+        self.epochs = 0  # the highest that a dispatch was given; a hand-off may have gone on from there
+        self.hedge: Leg | None = None
+        self.sends = 0  # dispatches, hedges not counted
+        self.has_answered = False  # some dispatch of it brought a first token
+        self.sent_ns: Ns = 0  # the last of them
+        self.failed_at: dict[NodeId, int] = {}  # replicas that failed it, with their incarnation
+        self.full_ns: Ns | None = None  # when it was first refused as full
+        self.bare_ns: Ns | None = None  # since when no replica could take it, as its timer knows
+        self.stopped_ns: Ns = 0  # its owner was told to stop
         self.prefill: NodeId | None = None  # P/D: will prefill once room is held
         self.decode: NodeId | None = None  # P/D: holds room for it
         self.transfer: TransferId | None = None
+        self.taken: TransferId | None = None  # by which its owner took it over; None: it was dispatched there
         self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
         self.emitted: list[int] = []
         self.attempts = 0
@@ -55,6 +73,17 @@ class Tracked:
         self.output_tokens = 0
         self.decisions: list[Decision] = []
         self.story: list[str] = []
+
+    @property
+    def is_streaming(self) -> bool:
+        """Its answer has begun at its present owner."""
+        return self.state is RequestState.STREAMING
+
+    def next_epoch(self) -> int:
+        """Begin the epoch of a dispatch."""
+        self.epoch = self.epochs = max(self.epoch, self.epochs) + 1
+        self.taken = None
+        return self.epoch
 
     def tell(self, at_ns: Ns, line: str) -> None:
         """Add a line to the story that errors print; the oldest lines fall out."""

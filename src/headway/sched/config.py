@@ -10,6 +10,10 @@ from headway.sched.admission.queue import QueueParams
 from headway.sched.admission.quota import Quota
 from headway.sched.dispatch import Patience
 from headway.sched.executor.buckets import Buckets
+from headway.sched.fleet.breaker import BreakerParams
+from headway.sched.fleet.health import HealthParams
+from headway.sched.fleet.hedge import HedgeParams
+from headway.sched.fleet.retry import RetryParams
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools, Room
 from headway.sched.router.prefix_index import IndexParams
@@ -42,6 +46,10 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quotas: dict[str, Quota] = {}  # by tenant
     quota_default: Quota | None = None  # of tenants that have none of their own; unset: no limits
     routes: dict[str, RouteConfig] = {}  # by model
+    health: HealthParams = HealthParams()
+    breaker: BreakerParams = BreakerParams()
+    retry: RetryParams = RetryParams()
+    hedge: HedgeParams | None = None  # unset: off
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from headway.sched.book import Tracked
 from headway.sched.gate import Admissions, Gate, Judged
 from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
+from headway.sched.watch import Silence, Watch
 
 _OUTCOMES: Final[dict[FinishReason, Outcome]] = {
     FinishReason.STOP: "done",
@@ -32,6 +33,9 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     attempts_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # replicas lost under one request
     replica_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while no replica serves the model
+    full_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while every replica answers 429 or 503
+    full_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # until the next try, where a refusal names no retry-after
+    silence: Silence = Silence()
     reserve_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # P/D: for room at the decode replica
     runs_late: bool = False  # run what waited past its TTFT deadline all the same, instead of answering 408
 
@@ -44,12 +48,19 @@ class Dispatcher:
     """Admission and router over one global queue. Appends what must be done to `out`."""
 
     def __init__(
-        self, router: Router, admissions: Admissions, queue: GlobalQueue, patience: Patience, out: list[Effect]
+        self,
+        router: Router,
+        admissions: Admissions,
+        queue: GlobalQueue,
+        watch: Watch,
+        patience: Patience,
+        out: list[Effect],
     ) -> None:
-        self.router, self.queue = router, queue
+        self.router, self.queue, self.watch = router, queue, watch
         self.gate = Gate(router, self.queue, admissions)
         self.on_late: Callable[[Tracked, Ns], None] = _unwatched  # ends a waiting request whose deadline has passed
         self._waiting: dict[RequestId, Tracked] = {}
+        self._bare_since: dict[Line, Ns] = {}  # lines whose head nobody can take
         self._out = out
         self._replica_wait_ns = ns_from_s(patience.replica_wait_s)
         self._reserve_ns = ns_from_s(patience.reserve_s)
@@ -97,9 +108,16 @@ class Dispatcher:
         if candidates is None:
             candidates = self.router.forecast(request, at_ns)
         if not candidates:
-            self._out.append(WakeAt(at_ns + self._replica_wait_ns, TimerId(f"replica:{request.id}")))
+            self._bare(tracked, at_ns, at_ns)
             if tracked.attempts == 0 and tracked.dispatched_ns is None:
                 tracked.cold_ns = at_ns
+
+    def _bare(self, tracked: Tracked, since_ns: Ns, at_ns: Ns) -> None:
+        """Nobody can take it; how long that may last counts from when nobody was left."""
+        if tracked.bare_ns is None:
+            tracked.bare_ns = since_ns
+            due_ns = max(at_ns, since_ns + self._replica_wait_ns)
+            self._out.append(WakeAt(due_ns, TimerId(f"replica:{tracked.request.id}")))
 
     def leave(self, request: RequestId) -> None:
         """Take a request out of the queue, if it waits."""
@@ -131,7 +149,11 @@ class Dispatcher:
                 continue
             if candidates is None:
                 candidates = self.router.forecast(tracked.request, at_ns)
-            chosen = next((candidate for candidate in candidates if self.router.has_room(candidate)), None)
+            if not candidates:  # its replicas may have gone while it waited for room
+                self._bare(tracked, self._bare_since.setdefault(line, at_ns), at_ns)
+                return
+            self._bare_since.pop(line, None)
+            chosen = self._choose(tracked, candidates)
             if chosen is None:
                 return
             self.queue.dispatch(tracked.request, expected_output(tracked.request), at_ns)
@@ -144,10 +166,36 @@ class Dispatcher:
                 self.submit(tracked, NodeId(chosen.replica), at_ns)
             candidates = None  # what was dispatched changes the next one's
 
+    def _choose(self, tracked: Tracked, candidates: Sequence[Candidate]) -> Candidate | None:
+        """The best with room that has not failed this request; those that have are for want of any other."""
+        others = candidates
+        if tracked.failed_at:
+            others = [candidate for candidate in candidates if not self._has_failed(tracked, NodeId(candidate.replica))]
+        return next((candidate for candidate in others or candidates if self.router.has_room(candidate)), None)
+
+    def _has_failed(self, tracked: Tracked, node: NodeId) -> bool:
+        return tracked.failed_at.get(node) == self.router.replicas[node].incarnation
+
+    def second(self, tracked: Tracked, at_ns: Ns) -> NodeId | None:
+        """Another replica with room for a request that runs already."""
+        for candidate in self.router.forecast(tracked.request, at_ns):
+            node = NodeId(candidate.replica)
+            is_other = node != tracked.owner and not self._has_failed(tracked, node)
+            if is_other and self.watch.guard.is_usable(node, at_ns) and self.router.has_room(candidate):
+                return node
+        return None
+
+    def full_until_ns(self, tracked: Tracked, at_ns: Ns) -> Ns | None:
+        """When the first of its replicas may be asked again, if all have refused; None: one has room, or none is
+        there."""
+        candidates = self.router.forecast(tracked.request, at_ns)
+        untils = [self.router.replicas[NodeId(candidate.replica)].full_until_ns for candidate in candidates]
+        return min(untils) if untils and min(untils) > at_ns else None
+
     def submit(self, tracked: Tracked, replica: NodeId, at_ns: Ns) -> None:
         """Hand the request over; the replica owns it from here, as the epoch it was reserved under or a new one."""
         if tracked.state is not RequestState.RESERVING:
-            tracked.epoch += 1
+            tracked.next_epoch()
         tracked.change(Change.DISPATCH, at_ns, f"{replica} epoch {tracked.epoch}")
         tracked.owner, tracked.is_worker_done = replica, False
         if tracked.emitted:
@@ -157,7 +205,9 @@ class Dispatcher:
             if tracked.cold_ns is not None and tracked.attempts == 0:
                 tracked.model_load_ns = max(0, self.router.replicas[replica].joined_ns - tracked.cold_ns)
         self.gate.flights.begun(tracked, tracked.decode or replica)
+        tracked.bare_ns = None
         number = self.router.commit(tracked.request, replica, at_ns)
+        self.watch.sent(tracked, replica, at_ns)
         message = Submit(
             tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number
         )
@@ -166,7 +216,7 @@ class Dispatcher:
     def _reserve(self, tracked: Tracked, prefill: NodeId, decode: NodeId, at_ns: Ns) -> None:
         request = tracked.request
         assert isinstance(request, LlmRequest)  # the router splits nothing else
-        tracked.epoch += 1
+        tracked.next_epoch()
         tracked.change(Change.RESERVE, at_ns, f"{decode} for {prefill}")
         tracked.prefill, tracked.decode = prefill, decode
         tracked.transfer = TransferId(f"xfer-{request.id}-{tracked.epoch}")

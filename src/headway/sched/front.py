@@ -2,19 +2,19 @@
 
 from typing import Final
 
-import msgspec
-
-from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
+from headway.core.effects import Effect, ErrorOut, Send, WakeAt
 from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextStopped
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Reserved, Tokens
-from headway.core.request import FinishReason, LlmRequest, TextRequest
+from headway.core.request import FinishReason, TextRequest
 from headway.core.units import Ns
 from headway.sched.admission.protocol import Began
+from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
-from headway.sched.dispatch import Dispatcher
-from headway.sched.ownership import Ownership
+from headway.sched.dispatch import Dispatcher, Patience
+from headway.sched.fleet.breaker import Outcome
+from headway.sched.recovery import Recovery
 
 CLOSE_GRACE_NS: Final = 1_000_000_000  # a gone client's edge may never say StreamClosed
 RETRIED: Final = frozenset({"full", "draining"})  # a refusal that another replica, or time, can cure
@@ -23,10 +23,12 @@ RETRIED: Final = frozenset({"full", "draining"})  # a refusal that another repli
 class Front:
     """Appends what must be done to `out`, which the node hands to its driver."""
 
-    def __init__(self, book: Book, dispatch: Dispatcher, attempts_max: int, out: list[Effect]) -> None:
+    def __init__(self, book: Book, dispatch: Dispatcher, patience: Patience, out: list[Effect]) -> None:
         self.book, self.dispatch = book, dispatch
-        self.ownership = Ownership(book, dispatch.router, out)
-        self._attempts_max, self._out = attempts_max, out
+        self.recovery = Recovery(book, dispatch, patience, out)
+        self.endings = self.recovery.endings
+        self.ownership = self.endings.ownership
+        self._out = out
         dispatch.on_late = self._late
 
     # From the edge
@@ -40,7 +42,7 @@ class Front:
             error = judged.verdict.error
         if error is not None:
             tracked.change(Change.REFUSE, at_ns, error.code or "refused")
-            self._end(tracked, FinishReason.REJECTED, error, 0)
+            self.endings.end(tracked, FinishReason.REJECTED, error, 0)
             return
         tracked.change(Change.ADMIT, at_ns, judged.verdict.reason)
         for kind, due_ns in (("deadline", request.slo.e2e_deadline_ns), ("ttft", request.slo.ttft_deadline_ns)):
@@ -55,8 +57,8 @@ class Front:
             return
         self._out.append(WakeAt(event.at_ns + CLOSE_GRACE_NS, TimerId(f"close:{event.request}")))
         if not tracked.is_over:
-            self._stop(tracked, FinishReason.CANCELLED, Change.CANCEL, event.at_ns)
-            self._end(tracked, FinishReason.CANCELLED, None, len(tracked.emitted))
+            self.endings.stop(tracked, FinishReason.CANCELLED, Change.CANCEL, event.at_ns)
+            self.endings.end(tracked, FinishReason.CANCELLED, None, len(tracked.emitted))
 
     def text_stopped(self, event: TextStopped) -> None:
         """The text is complete inside token `index`: end as STOP and free the replica."""
@@ -64,15 +66,15 @@ class Front:
         if tracked is None or tracked.is_over:
             return
         change = Change.FINISH if tracked.state in OPEN_STATES else Change.CANCEL
-        self._stop(tracked, FinishReason.STOP, change, event.at_ns)
-        self._end(tracked, FinishReason.STOP, None, event.index + 1)
+        self.endings.stop(tracked, FinishReason.STOP, change, event.at_ns)
+        self.endings.end(tracked, FinishReason.STOP, None, event.index + 1)
 
     def stream_closed(self, event: StreamClosed) -> None:
         """The answer has left; the evidence may now be complete."""
         tracked = self.book.requests.get(event.request)
         if tracked is not None and tracked.closed is None:
             tracked.closed = event
-            self._close(tracked)
+            self.endings.close(tracked)
 
     # From timers
 
@@ -87,11 +89,26 @@ class Front:
             self._first_token_is_late(RequestId(rest), at_ns)
         elif kind == "replica":
             self._stranded(RequestId(rest), at_ns)
-        elif kind == "reserve":
-            epoch, _, request = rest.partition(":")
-            tracked = self.book.requests.get(RequestId(request))
-            if tracked is not None and tracked.state is RequestState.RESERVING and tracked.epoch == int(epoch):
-                self.dispatch.stay(tracked, at_ns)
+        elif kind == "full":
+            self.recovery.still_full(self.book.requests.get(RequestId(rest)), at_ns)
+        elif kind == "guard":
+            self.dispatch.pump_all(at_ns)
+        elif kind == "watch":
+            self.recovery.look(at_ns)
+            self.dispatch.pump_all(at_ns)
+        elif kind in ("reserve", "retry", "hedge"):
+            number, _, request = rest.partition(":")
+            self._dispatch_timer(kind, int(number), self.book.requests.get(RequestId(request)), at_ns)
+
+    def _dispatch_timer(self, kind: str, number: int, tracked: Tracked | None, at_ns: Ns) -> None:
+        if tracked is None or tracked.is_over:
+            return
+        if kind == "retry":
+            self.recovery.retry_due(tracked, number, at_ns)
+        elif kind == "hedge":
+            self.recovery.hedge_due(tracked, number, at_ns)
+        elif tracked.state is RequestState.RESERVING and tracked.epoch == number:
+            self.dispatch.stay(tracked, at_ns)
 
     def _first_token_is_late(self, request: RequestId, at_ns: Ns) -> None:
         """No doomed work: what waits past its TTFT deadline is answered, not run. A replica that runs it goes on: its
@@ -106,35 +123,41 @@ class Front:
     def _late(self, tracked: Tracked, at_ns: Ns) -> None:
         request, e2e_ns = tracked.request, tracked.request.slo.e2e_deadline_ns
         what = "end-to-end" if e2e_ns is not None and at_ns >= e2e_ns else "time-to-first-token"
-        self._stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
+        self.endings.stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
         error = ErrorOut(408, "deadline_passed", f"request {request.id}: its {what} deadline passed in the queue")
-        self._end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
+        self.endings.end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
 
     def _deadline(self, request: RequestId, at_ns: Ns) -> None:
         tracked = self.book.requests.get(request)
         if tracked is None or tracked.is_over:
             return
         place = "in the queue" if request in self.dispatch.queue else f"after {len(tracked.emitted)} tokens"
-        self._stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
+        self.endings.stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
         error = ErrorOut(408, "deadline_passed", f"request {request}: its end-to-end deadline passed {place}")
-        self._end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
+        self.endings.end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
 
     def _stranded(self, request: RequestId, at_ns: Ns) -> None:
         tracked = self.book.requests.get(request)
-        if tracked is None or not self.dispatch.is_stranded(tracked, at_ns):
+        if tracked is None:
+            return
+        tracked.bare_ns = None
+        if not self.dispatch.is_stranded(tracked, at_ns):
             return
         message = f"request {request}: no replica serves {tracked.request.model}"
         error = ErrorOut(502, "engine_lost", message) if tracked.emitted else ErrorOut(503, "no_replica", message, 1000)
-        self._stop(tracked, FinishReason.LOST, Change.FAIL, at_ns)
-        self._end(tracked, FinishReason.LOST, error, len(tracked.emitted))
+        self.endings.stop(tracked, FinishReason.LOST, Change.FAIL, at_ns)
+        self.endings.end(tracked, FinishReason.LOST, error, len(tracked.emitted))
 
     # From replicas
 
     def tokens(self, src: NodeId, message: Tokens, at_ns: Ns) -> None:
         """Deliver one step's tokens, and settle the take-overs that waited for them."""
+        if self.endings.hedged:
+            self.recovery.hedge_spoke(src, message.requests, message.epochs, at_ns)
         for tracked, deliver in self.book.take(src, message, at_ns):
             self._out.append(deliver)
             if deliver.index == 0 or tracked.attempts:
+                self.recovery.answered(tracked, src, at_ns)
                 cached = tracked.cached_tokens if deliver.index == 0 else None  # a resumed stay's is not told
                 self.dispatch.router.begun(tracked.request, src, cached, at_ns)
             if deliver.index == 0:
@@ -145,9 +168,12 @@ class Front:
     def begun(self, src: NodeId, message: Begun, at_ns: Ns) -> None:
         """A relayed answer has begun: it can no longer be run elsewhere."""
         tracked = self.book.requests.get(message.request)
+        if tracked is not None:
+            self.recovery.settle_hedge(tracked, src, message.epoch, at_ns)
         if tracked is None or tracked.is_over or tracked.owner != src or message.epoch != tracked.epoch:
             return
         self.book.begin(tracked, at_ns)
+        self.recovery.answered(tracked, src, at_ns)
         self.dispatch.router.begun(tracked.request, src, None, at_ns)
         self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
 
@@ -163,49 +189,74 @@ class Front:
     def refused(self, src: NodeId, message: Refused, at_ns: Ns) -> None:
         """Unservable ends the request; anything else sends it to the queue again."""
         tracked = self.book.requests.get(message.request)
-        if tracked is None or message.epoch != tracked.epoch:
+        if tracked is None:
+            return
+        is_full = message.code in RETRIED
+        if is_full:
+            self.recovery.mark_full(src, message, at_ns)
+        if self._is_hedge(tracked, src, message.epoch):
+            self.endings.drop_hedge(tracked, "neutral", message.message, at_ns, is_told=False)
+            return
+        if message.epoch != tracked.epoch:
             return
         if tracked.state is RequestState.RESERVING and src == tracked.decode:
             self.dispatch.stay(tracked, at_ns)
             return
         if src != tracked.owner:
             return
-        self._disown(tracked, src, at_ns)
+        self.endings.disown(tracked, "neutral", message.message, at_ns)
         if tracked.is_over:
-            self._close(tracked)
-        elif message.code in RETRIED:
-            self.dispatch.router.refused(src)
+            self.endings.close(tracked)
+        elif tracked.hedge is not None:
+            self.endings.promote_hedge(tracked, at_ns)
+        elif is_full:
             tracked.change(Change.REQUEUE, at_ns, f"{src} is {message.code}")
             self.dispatch.enqueue(tracked, at_ns)
+            self.dispatch.pump(line_of(tracked.request), at_ns)
+            self.recovery.wait_while_full(tracked, at_ns)
         else:
             tracked.change(Change.FAIL, at_ns, message.message)
             error = ErrorOut(400, message.code, message.message)
-            self._end(tracked, FinishReason.REJECTED, error, len(tracked.emitted))
+            self.endings.end(tracked, FinishReason.REJECTED, error, len(tracked.emitted))
+
+    @staticmethod
+    def _is_hedge(tracked: Tracked, src: NodeId, epoch: int) -> bool:
+        return tracked.hedge is not None and (tracked.hedge.node, tracked.hedge.epoch) == (src, epoch)
 
     def finished(self, src: NodeId, message: Finished, at_ns: Ns) -> None:
         """The replica is done with the request: end it, or try elsewhere when the replica gave up."""
         tracked = self.book.requests.get(message.request)
-        if tracked is None or tracked.owner != src or message.epoch != tracked.epoch:
+        if tracked is None:
+            return
+        why, is_lost = message.error or f"{src} gave up", message.reason is FinishReason.LOST
+        if is_lost and self._is_hedge(tracked, src, message.epoch):
+            self.recovery.hedge_failed(tracked, why, at_ns)
+            return
+        if not is_lost:
+            self.recovery.settle_hedge(tracked, src, message.epoch, at_ns)
+        if tracked.owner != src or message.epoch != tracked.epoch:
             return
         if isinstance(tracked.request, TextRequest) and message.output_tokens:
             tracked.output_tokens = message.output_tokens
             tracked.last_token_ns = at_ns
             self.dispatch.router.told_cached(tracked.request, src, message.cached_tokens)
-        self._disown(tracked, src, at_ns)
+        self.endings.disown(tracked, outcome_of(message), why if is_lost else str(message.reason), at_ns)
         tracked.marks = message.marks
         if tracked.is_over:
-            self._close(tracked)
-        elif message.reason is FinishReason.LOST:
-            self._retry(tracked, message.error or f"{src} gave up", at_ns)
+            self.endings.close(tracked)
+        elif is_lost:
+            self.recovery.failed(tracked, src, why, at_ns, is_charged=True)
         else:
             self.book.require_complete(tracked, message)
             tracked.change(Change.FINISH, at_ns, f"{src}: {message.reason}")
-            self._end(tracked, message.reason, None, message.output_tokens)
+            self.endings.end(tracked, message.reason, None, message.output_tokens)
 
     def holding(self, src: NodeId, message: Holding) -> None:
         """Tell a replica to drop what this front does not own there (it restarted, or the link was gone)."""
         for held in message.held:
             tracked = self.book.requests.get(held.request)
+            if tracked is not None and self._is_hedge(tracked, src, held.epoch):
+                continue
             if tracked is None or tracked.owner != src or tracked.epoch > held.epoch:
                 self._out.append(Send(src, Cancel(held.request, held.epoch)))
 
@@ -215,62 +266,24 @@ class Front:
         """The replica is gone: what it owned goes on elsewhere from the last token that was streamed."""
         for tracked in list(self.book.requests.values()):
             self.ownership.forget(tracked, node)
+            if tracked.hedge is not None and tracked.hedge.node == node:
+                self.endings.drop_hedge(tracked, "neutral", f"{node} was lost", at_ns, is_told=False)
             if tracked.state is RequestState.RESERVING and node in (tracked.prefill, tracked.decode):
                 self.dispatch.unreserve(tracked)
                 tracked.change(Change.REQUEUE, at_ns, f"{node} was lost")
                 self.dispatch.enqueue(tracked, at_ns)
             elif tracked.owner == node:
-                self._disown(tracked, node, at_ns)
+                self.endings.disown(tracked, "neutral", f"{node} was lost", at_ns)
                 if tracked.is_over:
-                    self._close(tracked)
+                    self.endings.close(tracked)
                 else:
-                    self._retry(tracked, f"{node} was lost", at_ns)
+                    self.recovery.failed(tracked, node, f"{node} was lost", at_ns, is_charged=False)
 
-    def _retry(self, tracked: Tracked, why: str, at_ns: Ns) -> None:
-        request = tracked.request
-        tracked.attempts += 1
-        tracked.decode = tracked.transfer = None
-        is_cut = isinstance(request, TextRequest) and tracked.state is RequestState.STREAMING
-        if isinstance(request, LlmRequest | TextRequest):
-            tracked.request = msgspec.structs.replace(request, attempts=tracked.attempts)
-        if isinstance(request, LlmRequest) and len(tracked.emitted) >= request.max_tokens:
-            tracked.change(Change.FINISH, at_ns, why)  # all was streamed, only Finished was lost
-            self._end(tracked, FinishReason.LENGTH, None, len(tracked.emitted))
-            return
-        if tracked.attempts > self._attempts_max or is_cut:
-            tracked.change(Change.FAIL, at_ns, why)
-            cut = "the answer had begun and cannot be run again" if is_cut else f"{tracked.attempts} attempts failed"
-            message = f"request {request.id}: {why}; {cut}"
-            self._end(tracked, FinishReason.LOST, ErrorOut(502, "engine_lost", message), len(tracked.emitted))
-            return
-        self.ownership.refuse(tracked)
-        tracked.change(Change.REQUEUE, at_ns, why)
-        self.dispatch.enqueue(tracked, at_ns)
 
-    # Ends
-
-    def _disown(self, tracked: Tracked, node: NodeId, at_ns: Ns) -> None:
-        done = len(tracked.emitted) or tracked.output_tokens
-        self.dispatch.router.end(tracked.request, node, done, at_ns)
-        tracked.owner, tracked.is_worker_done = None, True
-
-    def _stop(self, tracked: Tracked, reason: FinishReason, change: Change, at_ns: Ns) -> None:
-        """Leave the queue, or tell whoever holds the request to drop it."""
-        request = tracked.request.id
-        self.dispatch.leave(request)
-        if tracked.state is RequestState.RESERVING:
-            self.dispatch.unreserve(tracked)
-        if tracked.owner is not None:
-            self._out.append(Send(tracked.owner, Cancel(request, tracked.epoch, reason)))
-        tracked.change(change, at_ns, str(reason))
-
-    def _end(self, tracked: Tracked, reason: FinishReason, error: ErrorOut | None, output_tokens: int) -> None:
-        self.ownership.refuse(tracked)
-        self.dispatch.over(tracked, reason, output_tokens)
-        self._out.append(self.book.end(tracked, reason, error, output_tokens))
-        self._close(tracked)
-
-    def _close(self, tracked: Tracked) -> None:
-        record = self.book.close(tracked)
-        if record is not None:
-            self._out.append(Record(record))
+def outcome_of(message: Finished) -> Outcome:
+    """What a breaker learns from the end of a request there. One that was stopped says nothing about the replica."""
+    if message.reason in (FinishReason.CANCELLED, FinishReason.DEADLINE, FinishReason.REJECTED):
+        return "neutral"
+    if message.reason is FinishReason.LOST:
+        return "neutral" if message.health == "neutral" else "fault"
+    return message.health

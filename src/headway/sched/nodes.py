@@ -24,6 +24,7 @@ from headway.core.messages import (
     Finished,
     Holding,
     MigrationEnded,
+    Probed,
     Refused,
     Report,
     Reserved,
@@ -32,6 +33,7 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.reports import PrefixFigures
+from headway.core.units import Ns
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.admission.quota import Quotas
 from headway.sched.book import Book
@@ -41,12 +43,16 @@ from headway.sched.config import Membership as Membership
 from headway.sched.config import WorkerConfig as WorkerConfig
 from headway.sched.control import Control
 from headway.sched.dispatch import Dispatcher
+from headway.sched.fleet.guard import Guard
+from headway.sched.fleet.hedge import Hedging
 from headway.sched.fleet.migration import MigrationParams
+from headway.sched.fleet.retry import RetryBudget
 from headway.sched.front import Front
 from headway.sched.gate import Admissions
 from headway.sched.policies import admission_policy, routing_policy
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
+from headway.sched.watch import Watch
 from headway.sched.worker_nodes import DiffusionNode as DiffusionNode
 from headway.sched.worker_nodes import WorkerNode as WorkerNode
 
@@ -61,12 +67,15 @@ class FrontNode:
         self.book = Book(node, limits, Quotas(config.quotas, config.quota_default))
         own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
         choices = Choices(routing_policy(config.router), own)
-        self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index))
+        self.guard = Guard(config.health, config.breaker, self._out)
+        self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index), self.guard)
         guards = {ModelId(m): admission_policy(r.admission) for m, r in config.routes.items() if r.admission}
         admissions = Admissions(admission_policy(config.admission), guards)
-        queue = GlobalQueue(config.queue)
-        self.dispatch = Dispatcher(self.router, admissions, queue, config.patience, self._out)
-        self.front = Front(self.book, self.dispatch, config.patience.attempts_max, self._out)
+        hedging = None if config.hedge is None else Hedging(config.hedge)
+        queue, patience = GlobalQueue(config.queue), config.patience
+        self.watch = Watch(self.guard, RetryBudget(config.retry), hedging, patience.silence, self._out)
+        self.dispatch = Dispatcher(self.router, admissions, queue, self.watch, patience, self._out)
+        self.front = Front(self.book, self.dispatch, patience, self._out)
         self._questions = 0
 
     @property
@@ -103,8 +112,7 @@ class FrontNode:
                 self._joined(event)
             case PeerLost():
                 if self.router.lose(event.node, event.incarnation, at_ns):
-                    front.lost(event.node, at_ns)
-                    self.dispatch.pump_all(at_ns)
+                    self._lost(event.node, at_ns)
             case _:
                 pass  # events of other roles
         effects = list(self._out)
@@ -113,6 +121,7 @@ class FrontNode:
 
     def _message(self, event: MessageArrived) -> None:
         front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
+        self.watch.heard[src] = at_ns
         match message:
             case Tokens():
                 front.tokens(src, message, at_ns)
@@ -132,6 +141,8 @@ class FrontNode:
                 front.ownership.asked(src, message, at_ns)
             case Holding():
                 front.holding(src, message)
+            case Probed():
+                self.guard.probed(src, message.ok, message.reason, at_ns)
             case _:
                 return  # Accepted, Progress: nothing depends on them
         self.dispatch.pump_all(at_ns)
@@ -140,11 +151,17 @@ class FrontNode:
         known = self.router.replicas.get(event.node)
         if known is not None and known.incarnation < event.incarnation:  # its loss was never told
             self.router.lose(event.node, known.incarnation, event.at_ns)
-            self.front.lost(event.node, event.at_ns)
-            self.dispatch.pump_all(event.at_ns)
+            self._lost(event.node, event.at_ns)
         if self.router.join(event.node, event.incarnation, event.at_ns):
+            self.guard.joined(event.node)
             self._questions += 1
             self._out.append(Send(event.node, WhatDoYouHold(self._questions)))
+
+    def _lost(self, node: NodeId, at_ns: Ns) -> None:
+        self.guard.left(node)
+        self.watch.heard.pop(node, None)
+        self.front.lost(node, at_ns)
+        self.dispatch.pump_all(at_ns)
 
     def check_invariants(self) -> None:
         """Raise InvariantError unless accounts, owners and the queue agree."""

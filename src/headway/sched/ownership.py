@@ -17,11 +17,13 @@ class Ownership:
     def asked(self, src: NodeId, message: TakeOver, at_ns: Ns) -> None:
         """Accept, refuse, or wait for tokens of the old owner that are still on their way."""
         tracked = self._book.requests.get(message.request)
-        if tracked is not None and tracked.owner == src and tracked.epoch == message.epoch:
+        asked = (src, message.epoch, message.transfer)
+        if tracked is not None and (tracked.owner, tracked.epoch, tracked.taken) == asked:
             self._ack(src, message, True)  # asked again: the first answer was lost with a connection
         elif (
             tracked is None
             or tracked.is_over
+            or tracked.hedge is not None
             or tracked.state not in OPEN_STATES
             or message.epoch != tracked.epoch + 1
             or message.next_index < len(tracked.emitted)
@@ -42,7 +44,7 @@ class Ownership:
         destination, message = tracked.take_over
         if message.next_index > len(tracked.emitted):
             return
-        tracked.take_over = None
+        tracked.take_over, tracked.taken = None, message.transfer
         source = tracked.owner
         tracked.owner, tracked.epoch = destination, message.epoch
         tracked.tell(at_ns, f"{destination} took over from {source} as epoch {message.epoch}")

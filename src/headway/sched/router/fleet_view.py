@@ -51,7 +51,8 @@ class Replica:
         self.report: ReplicaReport | None = None
         self.joined_ns = self.heard_ns = self.now_ns = at_ns
         self.number = 0  # of the last dispatch
-        self.is_full = False  # refused since the last report
+        self.full_until_ns: Ns = 0  # it refused; a report ends that sooner unless it named the time itself
+        self.is_full_told = False
         self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
         self.distinct_hits = 0  # of these, beyond what most candidates hold too
         # From the report
@@ -124,7 +125,8 @@ class Replica:
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
-        self.is_full = False
+        if not self.is_full_told:
+            self.full_until_ns = 0
         self._ended = 0
         while self._unseen:
             request = next(iter(self._unseen))
@@ -158,6 +160,10 @@ class Replica:
         self.prefill_tokens_per_s = told or speed.prefill_tokens_per_s
         self.step_cost = report.step_cost if report is not None and report.step_cost is not None else speed.step_cost
         self._backlog.rate = self.prefill_tokens_per_s
+
+    def refused(self, until_ns: Ns, *, is_told: bool) -> None:
+        """It is full until then; `is_told`: it said so itself."""
+        self.full_until_ns, self.is_full_told = until_ns, is_told
 
     def dispatch(self, request: Request, hit_tokens: int, at_ns: Ns) -> int:
         """Count a dispatch, of whose prompt `hit_tokens` are taken to be cached; return its number."""

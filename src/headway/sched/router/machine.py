@@ -1,7 +1,7 @@
 """Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Protocol, assert_never
 
 import msgspec
 
@@ -60,8 +60,16 @@ class Choices(msgspec.Struct, frozen=True):
         return self.by_model.get(model, self.policy)
 
 
-def _always(_node: NodeId, _at_ns: Ns) -> bool:
-    return True
+class ReplicaGuard(Protocol):
+    """Which replicas may be candidates now (`sched/fleet/guard.py`)."""
+
+    def is_usable(self, node: NodeId, at_ns: Ns) -> bool:
+        """True when health and breaker let it be a candidate."""
+        ...
+
+    def last_resort(self, nodes: Sequence[NodeId], at_ns: Ns) -> NodeId | None:
+        """Of replicas that are all unusable, the one that may be tried."""
+        ...
 
 
 class Router:
@@ -73,12 +81,12 @@ class Router:
         pools: PdPools,
         room: Room,
         index: PrefixIndex,
-        is_usable: Callable[[NodeId, Ns], bool] = _always,
+        guard: ReplicaGuard | None = None,
     ) -> None:
-        """`is_usable` says whether health and breaker let a replica be a candidate now."""
+        """`guard`: health and breakers of the replicas; without one they all pass."""
         self.replicas: dict[NodeId, Replica] = {}
         self.index, self.tally = index, PrefixTally()
-        self._choices, self._pools, self._room, self._is_usable = choices, pools, room, is_usable
+        self._choices, self._pools, self._room, self._guard = choices, pools, room, guard
         self._queue_ns_max = ns_from_ms(room.engine_queue_ms)
 
     def join(self, node: NodeId, incarnation: int, at_ns: Ns) -> bool:
@@ -124,22 +132,32 @@ class Router:
         return [msgspec.structs.replace(candidate, decode=second[0].replica) for candidate in first] or second
 
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
-        usable: list[Replica] = []
-        hits = self.index.hits_all(request)
         role = role_of(request)
-        for replica in self.replicas.values():
-            if (
-                self._serves(replica, request.model, role)
-                and not replica.is_draining
-                and (not pool or replica.id in pool)
-                and self._is_usable(replica.id, at_ns)
-            ):
-                replica.look(at_ns)
-                replica.hit_tokens = hits.get(replica.id, 0)
-                usable.append(replica)
+        there = [
+            replica
+            for replica in self.replicas.values()
+            if self._serves(replica, request.model, role)
+            and not replica.is_draining
+            and (not pool or replica.id in pool)
+        ]
+        usable = self._let_pass(there, at_ns)
+        hits = self.index.hits_all(request)
+        for replica in usable:
+            replica.look(at_ns)
+            replica.hit_tokens = hits.get(replica.id, 0)
         share_hits(usable)
         ranked = self._choices.of(request.model).rank(request, usable, at_ns)
         return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
+
+    def _let_pass(self, there: list[Replica], at_ns: Ns) -> list[Replica]:
+        guard = self._guard
+        if guard is None or not there:
+            return there
+        usable = [replica for replica in there if guard.is_usable(replica.id, at_ns)]
+        if usable:
+            return usable
+        resort = guard.last_resort([replica.id for replica in there], at_ns)
+        return [] if resort is None else [self.replicas[resort]]
 
     @staticmethod
     def _serves(replica: Replica, model: ModelId, role: str) -> bool:
@@ -173,7 +191,7 @@ class Router:
     def has_room(self, candidate: Candidate) -> bool:
         """True when the replica's own queue may take one more; an empty queue always may."""
         replica = self.replicas[NodeId(candidate.replica)]
-        if replica.is_full:
+        if replica.now_ns < replica.full_until_ns:
             return False
         if replica.waiting == 0:
             return True
@@ -214,10 +232,10 @@ class Router:
         if destination in self.replicas:
             self.replicas[destination].adopt(request)
 
-    def refused(self, node: NodeId) -> None:
-        """The replica is full until its next report."""
+    def refused(self, node: NodeId, until_ns: Ns, *, is_told: bool) -> None:
+        """The replica is full; its next report ends that sooner unless it named the time itself."""
         if node in self.replicas:
-            self.replicas[node].is_full = True
+            self.replicas[node].refused(until_ns, is_told=is_told)
 
     def end(self, request: Request, node: NodeId, output_tokens: int, at_ns: Ns) -> None:
         """A dispatch to `node` is over."""

@@ -10,7 +10,7 @@ from headway.core.request import LlmRequest, Request
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
-from headway.sched.router.machine import Choices, PdPools, Room, Router
+from headway.sched.router.machine import Choices, PdPools, ReplicaGuard, Room, Router
 from headway.sched.router.prefix_index import IndexParams, PrefixIndex
 from headway.sched.router.protocol import Learned, ReplicaView, Scored
 
@@ -24,9 +24,9 @@ def hashed(name: str, blocks: int = 4) -> LlmRequest:
     return llm(name, prompt=64 * blocks + 1, block_hashes=BLOCKS[:blocks], block_tokens=64)
 
 
-def router(pools: PdPools | None = None, **reports: dict[str, object]) -> Router:
+def router(pools: PdPools | None = None, guard: ReplicaGuard | None = None, **reports: dict[str, object]) -> Router:
     choices = Choices(routing_policy(PolicyChoice("least_tokens")))
-    made = Router(choices, pools or PdPools(), Room(engine_queue_ms=100.0), PrefixIndex(IndexParams()))
+    made = Router(choices, pools or PdPools(), Room(engine_queue_ms=100.0), PrefixIndex(IndexParams()), guard)
     for place, node in enumerate((A, B)):
         made.join(node, 1, 0)
         made.hear(report(node, 1, **reports.get("ab"[place], {})), 0)
@@ -109,11 +109,43 @@ def test_an_empty_queue_always_has_room_and_an_unknown_rate_a_little() -> None:
 
 def test_a_full_replica_is_left_alone_until_it_reports() -> None:
     made = router()
-    made.refused(A)
+    made.refused(A, 100, is_told=False)
     (candidate,) = [c for c in made.forecast(llm("req-1"), 0) if c.replica == A]
     assert not made.has_room(candidate)
     made.hear(report(A, 2), 1)
     assert made.has_room(candidate)
+
+
+def test_a_replica_that_says_how_long_it_is_full_is_left_alone_as_long() -> None:  # SPEC A11
+    made = router()
+    made.refused(A, 100, is_told=True)
+    made.hear(report(A, 2), 1)
+    (before, after) = (next(c for c in made.forecast(llm("req-1"), at) if c.replica == A) for at in (99, 100))
+    made.forecast(llm("req-1"), 99)
+    assert not made.has_room(before)
+    made.forecast(llm("req-1"), 100)
+    assert made.has_room(after)
+
+
+class Shut:
+    """A guard that lets one replica be tried at most."""
+
+    def __init__(self, resort: NodeId | None) -> None:
+        self.resort = resort
+
+    def is_usable(self, _node: NodeId, _at_ns: int) -> bool:
+        return False
+
+    def last_resort(self, nodes: Sequence[NodeId], _at_ns: int) -> NodeId | None:
+        assert nodes == [A, B]
+        return self.resort
+
+
+@pytest.mark.parametrize(("resort", "names"), [(B, [B]), (None, [])])
+def test_when_nobody_is_usable_the_last_resort_is_the_only_candidate(resort: NodeId | None, names: list[str]) -> None:
+    # SPEC A11; dynamo#10564
+    made = router(guard=Shut(resort))
+    assert [c.replica for c in made.forecast(llm("req-1"), 0)] == names
 
 
 def test_the_wait_in_the_global_queue_is_shared_by_all_candidates() -> None:  # SPEC A7

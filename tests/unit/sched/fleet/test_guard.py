@@ -5,32 +5,32 @@ from headway.core.effects import Effect, Record, WakeAt
 from headway.core.ids import NodeId, RequestId
 from headway.core.units import NS_PER_S
 from headway.sched.fleet.breaker import BreakerParams
-from headway.sched.fleet.gate import Gate
+from headway.sched.fleet.guard import Guard
 from headway.sched.fleet.health import HealthParams
 
 A, B = NodeId("rep-a"), NodeId("rep-b")
 
 
 class Doorway:
-    """A gate with two replicas, and what it said."""
+    """A guard over two replicas, and what it said."""
 
     def __init__(self) -> None:
         self.out: list[Effect] = []
-        self.gate = Gate(HealthParams(up_after=2, down_after=1), BreakerParams(faults_min=1, open_s=1), self.out)
+        self.guard = Guard(HealthParams(up_after=2, down_after=1), BreakerParams(faults_min=1, open_s=1), self.out)
         self.at_ns = 0
         for node in (A, B):
-            self.gate.joined(node)
+            self.guard.joined(node)
 
     def fail(self, node: NodeId) -> None:
-        self.gate.sent(node, RequestId("req-0"), self.at_ns)
-        self.gate.ended(node, RequestId("req-0"), "fault", "500", self.at_ns)
+        self.guard.sent(node, RequestId("req-0"), self.at_ns)
+        self.guard.ended(node, RequestId("req-0"), "fault", "500", self.at_ns)
 
     def decisions(self) -> list[tuple[str, str]]:
         said = [effect.entry for effect in self.out if isinstance(effect, Record)]
         return [(entry.kind, entry.chosen) for entry in said if isinstance(entry, Decision)]
 
     def resort(self) -> NodeId | None:
-        return self.gate.last_resort([A, B], self.at_ns)
+        return self.guard.last_resort([A, B], self.at_ns)
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_an_opening_wakes_the_front_when_the_rest_is_over(door: Doorway) -> None
 
 
 def test_health_and_breaker_must_both_agree(door: Doorway) -> None:
-    door.gate.probed(A, False, "no answer", 0)
+    door.guard.probed(A, False, "no answer", 0)
     door.fail(B)
-    assert not door.gate.is_usable(A, 0)
-    assert not door.gate.is_usable(B, 0)
-    assert door.gate.is_usable(B, NS_PER_S)
+    assert not door.guard.is_usable(A, 0)
+    assert not door.guard.is_usable(B, 0)
+    assert door.guard.is_usable(B, NS_PER_S)
 
 
 def test_of_all_open_breakers_the_one_that_rested_longest_is_tried(door: Doorway) -> None:  # dynamo#10564
@@ -69,7 +69,7 @@ def test_of_all_open_breakers_the_one_that_rested_longest_is_tried(door: Doorway
 
 
 def test_a_healthy_replica_is_tried_before_one_whose_checks_fail(door: Doorway) -> None:
-    door.gate.probed(A, False, "no answer", 0)
+    door.guard.probed(A, False, "no answer", 0)
     door.fail(B)
     door.at_ns = NS_PER_S
     assert door.resort() == B
@@ -77,43 +77,43 @@ def test_a_healthy_replica_is_tried_before_one_whose_checks_fail(door: Doorway) 
 
 def test_bad_checks_everywhere_still_let_one_request_through(door: Doorway) -> None:  # dynamo#10564
     for node in (A, B):
-        door.gate.probed(node, False, "404", 0)
+        door.guard.probed(node, False, "404", 0)
     assert door.resort() == A
-    door.gate.sent(A, RequestId("req-1"), 0)
+    door.guard.sent(A, RequestId("req-1"), 0)
     assert door.resort() == B
-    door.gate.sent(B, RequestId("req-2"), 0)
+    door.guard.sent(B, RequestId("req-2"), 0)
     assert door.resort() is None
 
 
 def test_answers_of_a_replica_outweigh_its_lying_check(door: Doorway) -> None:
-    door.gate.probed(A, False, "404", 0)
+    door.guard.probed(A, False, "404", 0)
     for number in (1, 2):
-        door.gate.sent(A, RequestId(f"req-{number}"), 0)
-        door.gate.answered(A, RequestId(f"req-{number}"), 0)
-    assert door.gate.is_usable(A, 0)
+        door.guard.sent(A, RequestId(f"req-{number}"), 0)
+        door.guard.answered(A, RequestId(f"req-{number}"), 0)
+    assert door.guard.is_usable(A, 0)
     assert ("health", "up") in door.decisions()
 
 
 def test_what_was_sent_before_the_checks_failed_says_nothing_about_them(door: Doorway) -> None:
     """A replica that is about to be taken away still finishes what it runs."""
-    door.gate.sent(A, RequestId("req-1"), 0)
-    door.gate.probed(A, False, "503", 0)
+    door.guard.sent(A, RequestId("req-1"), 0)
+    door.guard.probed(A, False, "503", 0)
     for number in range(5):
-        door.gate.ended(A, RequestId(f"req-{number}"), "success", "", 0)
-    assert not door.gate.is_usable(A, 0)
+        door.guard.ended(A, RequestId(f"req-{number}"), "success", "", 0)
+    assert not door.guard.is_usable(A, 0)
 
 
 def test_a_trial_is_over_with_its_first_token(door: Doorway) -> None:
     door.fail(A)
-    door.gate.sent(A, RequestId("req-1"), NS_PER_S)
-    assert not door.gate.is_usable(A, NS_PER_S)
-    door.gate.answered(A, RequestId("req-1"), NS_PER_S)
-    assert door.gate.is_usable(A, NS_PER_S)
+    door.guard.sent(A, RequestId("req-1"), NS_PER_S)
+    assert not door.guard.is_usable(A, NS_PER_S)
+    door.guard.answered(A, RequestId("req-1"), NS_PER_S)
+    assert door.guard.is_usable(A, NS_PER_S)
     assert door.decisions() == [("breaker", "open"), ("breaker", "half_open"), ("breaker", "closed")]
 
 
 def test_a_first_token_is_no_second_success(door: Doorway) -> None:
-    door.gate.sent(A, RequestId("req-1"), 0)
-    door.gate.answered(A, RequestId("req-1"), 0)
-    door.gate.ended(A, RequestId("req-1"), "success", "", 0)
-    assert door.gate.breakers.counts(A) == (0, 1)
+    door.guard.sent(A, RequestId("req-1"), 0)
+    door.guard.answered(A, RequestId("req-1"), 0)
+    door.guard.ended(A, RequestId("req-1"), "success", "", 0)
+    assert door.guard.breakers.counts(A) == (0, 1)

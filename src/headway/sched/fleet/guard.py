@@ -9,10 +9,10 @@ from headway.core.units import Ns
 from headway.sched.fleet.breaker import BreakerParams, Breakers, Outcome
 from headway.sched.fleet.health import Health, HealthParams
 
-TIMER = TimerId("gate:")  # a rest is over: whoever waits may go
+TIMER = TimerId("guard:")  # a rest is over: whoever waits may go
 
 
-class Gate:
+class Guard:
     """Appends what must be done, decisions included, to `out`."""
 
     def __init__(self, health: HealthParams, breaker: BreakerParams, out: list[Effect]) -> None:
