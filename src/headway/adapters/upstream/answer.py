@@ -139,7 +139,10 @@ class Answer:
             if len(part) >= TAIL_PART:
                 tail.clear()
             elif len(tail) >= TAIL_PARTS:
-                del tail[: TAIL_PARTS // 2]
+                if sum(map(len, tail)) < TAIL_PART:  # a few bytes at a time
+                    tail[:] = [b"".join(tail)]
+                else:
+                    del tail[: TAIL_PARTS // 2]
             tail.append(part)
         return part
 
