@@ -25,6 +25,8 @@ DRIVER_LOOPS = frozenset(
         "src/headway/live/engine_thread.py",
         "src/headway/live/replica_host.py",
         "src/headway/live/supervisor.py",
+        "src/headway/live/upstream_fleet.py",
+        "src/headway/live/upstream_watch.py",
     }
 )
 

@@ -102,7 +102,7 @@ async def _run(config: "Config", tell: Tell) -> int:
     address, port = listener.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     try:
-        await running.run(listener, lambda: typer.echo(ready_line(url, [model.name for model in served])))
+        await running.run(listener, lambda: typer.echo(ready_line(url, running.models())))
     except EngineError as error:
         tell("serve", last_word(str(error), said))
         return EXIT_FAILED

@@ -33,6 +33,7 @@ class Board:
 
     def __init__(self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell) -> None:
         self.replicas = {node: Known(model) for node, model in models.items()}
+        self.upstreams: dict[NodeId, ReplicaReport] = {}  # the last report of each
         self._timeline, self._tell = timeline, tell
         self._belief = {node: StepCost(cost) for node in models}
 
@@ -69,9 +70,16 @@ class Board:
 
     def heard(self, src: NodeId, message: Message) -> None:
         """A message on its way to a node of this process; reports are kept."""
+        if isinstance(message, Report) and message.report.role == "upstream":
+            self.upstreams[src] = message.report
+            return
         known = self.replicas.get(src)
         if known is not None and isinstance(message, Report) and message.report.incarnation == known.incarnation:
             known.report = message.report
+
+    def forget(self, node: NodeId) -> None:
+        """An upstream was taken out."""
+        self.upstreams.pop(node, None)
 
     def belief(self, node: NodeId) -> StepCost:
         """What its steps are believed to cost."""

@@ -12,6 +12,7 @@ from headway.live.config_words import join
 from headway.sched.nodes import FrontConfig
 
 SYNTHETIC_MODEL: Final = "synthetic"
+LISTS_ADAPTERS: Final = ("vllm", "sglang", "headway")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
@@ -109,8 +110,9 @@ def _own_keys(names: Names) -> Iterator[tuple[str, ModelSettings]]:
 
 
 def _is_known_whole(names: Names) -> bool:
-    """False while upstreams may bring names of their own."""
-    return names.discovery.file is None and all(upstream.models for upstream in names.upstreams)
+    """False while upstreams may bring names of their own: all of their models, or LoRA adapters."""
+    has_none = (upstream.models and upstream.kind not in LISTS_ADAPTERS for upstream in names.upstreams)
+    return names.discovery.file is None and all(has_none)
 
 
 def _check_aliases(names: Names, known: Mapping[str, str]) -> None:

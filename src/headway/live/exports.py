@@ -8,7 +8,7 @@ from headway.adapters.telemetry.otlp import Ended, SpanWriter, check_endpoint, e
 from headway.adapters.telemetry.outbox import Outbox, OutboxLimits
 from headway.core.errors import ConfigError
 from headway.core.evidence import EvidenceRecord
-from headway.core.request import LlmRequest
+from headway.core.request import LlmRequest, TextRequest
 from headway.live.stores import TelemetrySettings
 
 CLOSE_S: Final = 6.0  # longer than one export with its retries
@@ -43,7 +43,7 @@ class Exports:
                 raise ConfigError(f"telemetry.evidence_file: cannot write {settings.evidence_file}: {error}") from error
             self._file = Outbox("evidence-file", file.append, limits)
 
-    def ended(self, record: EvidenceRecord, request: LlmRequest) -> None:
+    def ended(self, record: EvidenceRecord, request: LlmRequest | TextRequest) -> None:
         """Leave a record to every sink."""
         if self._spans is not None and (one := ended(record, request)) is not None:
             self._spans.put(one)

@@ -13,6 +13,8 @@ import uvicorn
 
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.protocol import http_protocol
+from headway.adapters.gateway.relay.connection import relay_protocol
+from headway.adapters.gateway.relay.server import RelayServer
 from headway.adapters.models import ModelError, ModelFiles, cache_folder, pull
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import ConfigError, EngineError
@@ -28,6 +30,7 @@ from headway.live.spec import LlmSpec, ReplicaSpec
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 2048
+UPSTREAMS_WAIT_S: Final = 5.0  # the ready line names their models, if they answer so soon
 Progress = Callable[[str], None]
 
 
@@ -79,7 +82,17 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         )
         for number, model in enumerate(models)
     )
-    return Plan(replicas, config.front, config.fleet.migration, config.cost, config.telemetry, config.supervisor)
+    return Plan(
+        replicas,
+        config.front,
+        config.fleet.migration,
+        config.cost,
+        config.telemetry,
+        config.supervisor,
+        upstreams=config.upstreams,
+        discovery=config.discovery,
+        aliases=config.aliases,
+    )
 
 
 def _llm_spec(config: Config, model: Served) -> LlmSpec:
@@ -145,6 +158,10 @@ class Running:
         self.live = Live(plan(config, served), Clock(), tell)
         self._stop = asyncio.Event()
 
+    def models(self) -> list[str]:
+        """The names that are served now."""
+        return [*(model.name for model in self._served), *self.live.relaying.names.relayed]
+
     def stop(self) -> None:
         """Ask it to end."""
         self._stop.set()
@@ -172,6 +189,7 @@ class Running:
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""
         await self.live.start()
+        await self.live.upstreams.heard(UPSTREAMS_WAIT_S)
         while not server.started:
             await asyncio.sleep(0.005)  # uvicorn has no event for it
         ready()
@@ -180,10 +198,16 @@ class Running:
     def _http(self) -> HttpServer:
         settings = self._config.server
         tokenizers = {model.name: model.tokenizer() for model in self._served}
+        gateway = gateway_settings(self._config)
+        app = build_app(self.live.serving, tokenizers, gateway)
+        protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
+        if self.live.relays:
+            relay = RelayServer(self.live.relaying, gateway, app, asyncio.get_running_loop())
+            protocol = relay_protocol(relay)
         return HttpServer(
             uvicorn.Config(
-                build_app(self.live.serving, tokenizers, gateway_settings(self._config)),
-                http=http_protocol(self._config.limits),
+                app,
+                http=protocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,  # its lines go where ours go

@@ -9,7 +9,9 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.ports import ModelCard
+from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.effects import End, ErrorOut
+from headway.core.errors import EngineError
 from headway.core.events import ClientGone, Event, RequestArrived, TextStopped
 from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import ModelLimits, Node
@@ -17,13 +19,18 @@ from headway.core.request import FinishReason
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board, Tell
 from headway.live.clock import Clock, unix_s
+from headway.live.config_models import DiscoverySettings
 from headway.live.driver import Driver, Ports
 from headway.live.eventlog import EventLog
 from headway.live.hub import Hub
+from headway.live.model_names import ModelNames
+from headway.live.relaying import Relaying
 from headway.live.serving import LiveServing, Wiring
 from headway.live.spec import ReplicaSpec, SupervisorSettings
 from headway.live.stores import TelemetrySettings, Timeline
 from headway.live.supervisor import Supervisor
+from headway.live.upstream_fleet import UpstreamFleet
+from headway.live.upstream_ports import Surroundings
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import ControlNode, FrontConfig, FrontNode
 
@@ -43,6 +50,14 @@ class Plan(msgspec.Struct, frozen=True):
     telemetry: TelemetrySettings
     supervisor: SupervisorSettings
     groups: Mapping[GroupId, Sequence[NodeId]] = {}  # msgspec copies the default
+    upstreams: tuple[UpstreamSettings, ...] = ()
+    discovery: DiscoverySettings = DiscoverySettings()
+    aliases: Mapping[str, str] = {}
+
+    @property
+    def relays(self) -> bool:
+        """Some requests are answered by upstreams."""
+        return bool(self.upstreams) or self.discovery.file is not None
 
 
 class Live:
@@ -69,6 +84,7 @@ class Live:
             in_flight=lambda: len(self.front.book.requests),
             rate_limits=self.front.book.quotas.limits,
         )
+        self.relaying, self.upstreams = self._relay(plan, tell)
         self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
 
     def _driver(self, node: Node) -> Driver:
@@ -80,21 +96,56 @@ class Live:
         self.hub.add_local(node.id, driver.feed)
         return driver
 
+    def _relay(self, plan: Plan, tell: Tell) -> tuple[Relaying, UpstreamFleet]:
+        """What answers by upstreams, and under which names; aliases and fallbacks serve own models too."""
+        own = dict.fromkeys(str(spec.model) for spec in plan.replicas)
+        fallbacks = {model: route.fallbacks for model, route in plan.front.routes.items() if route.fallbacks}
+        names, now_ns, front = ModelNames(tuple(own), plan.aliases, fallbacks), self._clock.now_ns, self.front
+        relaying = Relaying(
+            names,
+            now_ns,
+            self._wiring.feed,
+            lambda model: front.router.can_serve(model, now_ns()),
+            self.serving.requests,
+            unix_s(),
+        )
+        around = Surroundings(
+            self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.learned, self.board.forget
+        )
+        self.serving.directory = relaying
+        self.serving.edge.on_relayed_end = relaying.end
+        return relaying, UpstreamFleet(plan.upstreams, plan.discovery, names, around, tell)
+
     async def start(self) -> None:
         """Start the replicas and wait until every one is ready. Raises EngineError with the reason when one cannot."""
+        if self._plan.relays:
+            await self.upstreams.start()
         await self.supervisor.start()
         self.serving.attach(self._wiring, self._cards())
 
     async def run(self) -> None:
-        """Return never; raises EngineError when no replica is left."""
-        await self.supervisor.run()
+        """Return never; raises EngineError when no replica is left, unless there are upstreams."""
+        if self._plan.replicas:
+            try:
+                await self.supervisor.run()
+            except EngineError as error:
+                if not self._plan.relays:
+                    raise
+                log.error("%s; requests are relayed to upstreams only", error)
+        await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
-        """End the replicas."""
+        """End the replicas, and leave the upstreams."""
         await self.supervisor.stop(self._plan.supervisor.drain_s)
+        await self.upstreams.stop()
         for driver in self._drivers:
             driver.close()
         await asyncio.to_thread(self.serving.exports.close)
+
+    @property
+    def relays(self) -> bool:
+        """Some requests are answered by upstreams."""
+        return self._plan.relays
 
     def check(self) -> None:
         """Raise InvariantError unless the nodes of this process agree with themselves."""

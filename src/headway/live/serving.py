@@ -7,7 +7,16 @@ from typing import Protocol
 
 import msgspec
 
-from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TokenStream, TraceShape
+from headway.adapters.gateway.ports import (
+    Directory,
+    Estimate,
+    ModelCard,
+    OwnModels,
+    RecordSink,
+    Stats,
+    TokenStream,
+    TraceShape,
+)
 from headway.core.decisions import Decision
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
@@ -15,7 +24,7 @@ from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
 from headway.core.reports import PrefixFigures, RateLimits
-from headway.core.request import LlmRequest, Request
+from headway.core.request import LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
@@ -59,7 +68,7 @@ class LiveServing:
         self._evidence = EvidenceStore(settings.evidence_records_max, settings.evidence_bytes_max)
         self._sinks: list[RecordSink] = []
         self.exports = Exports(settings, clock.epoch_ns())
-        self._open: dict[RequestId, LlmRequest] = {}  # whose evidence is still to come
+        self.requests: dict[RequestId, LlmRequest | TextRequest] = {}  # whose evidence is still to come
         self._admissions: dict[str, int] = {}
         self._not_routed_yet: dict[RequestId, None] = {}  # admission's verdict on them is counted already
         self._routed: dict[RequestId, None] = {}  # once; a second route is a retry, not an admission
@@ -67,6 +76,7 @@ class LiveServing:
         self._cards: tuple[ModelCard, ...] = ()
         self._wiring: Wiring | None = None
         self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
+        self.directory: Directory = OwnModels()  # what relays knows more names
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
@@ -90,7 +100,7 @@ class LiveServing:
         """Hand over a request. A refusal comes as the stream's End."""
         stream = self.edge.open(request.id)
         if isinstance(request, LlmRequest):
-            self._open[request.id] = request
+            self.requests[request.id] = request
         self._wired.feed(lambda at_ns: RequestArrived(at_ns, "edge", request, received_ns, body_ns))
         return stream
 
@@ -110,7 +120,7 @@ class LiveServing:
     # Serving: views
 
     def models(self) -> Sequence[ModelCard]:
-        """Every model."""
+        """Every model of our own engines."""
         return self._cards
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:
@@ -134,7 +144,8 @@ class LiveServing:
     def stats(self) -> Stats:
         """Live numbers for /metrics."""
         wired = self._wired
-        reports = tuple(known.report for known in self._board.replicas.values() if known.report is not None)
+        own = [known.report for known in self._board.replicas.values() if known.report is not None]
+        reports = (*own, *self._board.upstreams.values())
         admissions = tuple(sorted(self._admissions.items()))
         prefixes = tuple(wired.front.prefix_figures())
         return Stats(reports, wired.waiting(), wired.in_flight(), admissions, self.exports.lost(), prefixes)
@@ -145,7 +156,9 @@ class LiveServing:
             if not self._board.serving(card.id):
                 reasons = [known.lost for known in self._board.replicas.values() if known.model == card.id]
                 return False, f"no replica of {card.id} is ready: {reasons[0] or 'it is loading'}"
-        return bool(self._cards), "ready" if self._cards else "no model is loaded yet"
+        if self._board.replicas and not self._cards:
+            return False, "no model is loaded yet"
+        return self.directory.ready()
 
     async def reset_prefix_cache(self) -> bool:
         """Forget every unreferenced cached block; False when no replica is there.
@@ -195,7 +208,7 @@ class LiveServing:
     def _ended(self, record: EvidenceRecord) -> None:
         self._not_routed_yet.pop(record.request, None)
         self._routed.pop(record.request, None)
-        request = self._open.pop(record.request, None)
+        request = self.requests.pop(record.request, None)
         if request is not None and request.trace is not None:
             record = msgspec.structs.replace(record, trace_id=request.trace.trace_id)
         self._evidence.add(record)

@@ -39,6 +39,7 @@ class StreamEdge:
 
     def __init__(self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]) -> None:
         self._streams: dict[RequestId, Stream] = {}
+        self.on_relayed_end: Callable[[End], None] = _unheard
         self._on_decision, self._on_evidence = on_decision, on_evidence
 
     def open(self, request: RequestId) -> Stream:
@@ -61,6 +62,8 @@ class StreamEdge:
         """The end of a client's stream."""
         if (stream := self._streams.get(effect.request)) is not None:
             stream.put(effect)
+        else:
+            self.on_relayed_end(effect)
 
     def record(self, effect: Record) -> None:
         """A decision or an evidence record."""
@@ -68,3 +71,7 @@ class StreamEdge:
             self._on_evidence(effect.entry)
         else:
             self._on_decision(effect.entry)
+
+
+def _unheard(_: End) -> None:
+    """Nothing is relayed: the client is gone."""

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,6 +18,7 @@ from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
 from headway.adapters.gateway.prompts import Encoder
 from headway.adapters.gateway.rate_headers import rate_headers
+from headway.adapters.gateway.relay.prepare import Prepared as Relayed
 from headway.adapters.gateway.session import Session
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
 from headway.adapters.gateway.tenants import KeyTable, Tenant
@@ -163,6 +165,7 @@ class Gateway:
         exchange.own_headers = [
             (b"x-request-id", answer.public_id.encode()),
             (b"traceparent", caller.trace.parent.encode()),
+            *([(b"x-headway-model", quote(answer.model).encode())] if answer.asked is not None else []),
         ]
         session = Session(self._serving, exchange, self.metrics, self._settings)
         runs = session.submit(prepared, caller.body_ns)
@@ -171,6 +174,17 @@ class Gateway:
         self._plain.index.remember(answer.public_id, Remembered(tenant.id, requests, caller.trace.trace_id))
         output = StreamOutput if answer.stream else WholeOutput
         await session.run(output(exchange, prepared, runs))
+
+    # Requests that are relayed pass by this application; it keeps their count
+
+    def submitted(self, prepared: Relayed) -> None:
+        """A relayed request is about to be submitted: its public id names it from now on."""
+        entry = Remembered(prepared.tenant.id, (prepared.request.id,), prepared.trace.trace_id)
+        self._plain.index.remember(prepared.public_id, entry)
+
+    def refused(self) -> None:
+        """A relayed request was refused for what it asks."""
+        self.metrics.refused()
 
     async def _estimate(self, exchange: Exchange, _: str) -> None:
         tenant = self._tenant(exchange)

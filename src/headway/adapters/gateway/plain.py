@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
-from headway.adapters.gateway.ports import ModelCard, Serving
+from headway.adapters.gateway.ports import ModelCard, NamedModel, Serving
 from headway.adapters.gateway.prepare import Models, Preparer
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
 from headway.adapters.gateway.sampling import invalid
@@ -29,11 +29,13 @@ class PlainRoutes:
 
     def models(self) -> JsonObject:
         """`GET /v1/models`."""
-        return {"object": "list", "data": [_model_object(card) for card in self._serving.models()]}
+        own = [_model_object(card) for card in self._serving.models()]
+        return {"object": "list", "data": [*own, *(_named_object(named) for named in self._serving.directory.named())]}
 
     def model(self, name: str) -> JsonObject:
         """`GET /v1/models/{id}`."""
-        return _model_object(self._models.card(name))
+        named = self._models.named(name)
+        return _model_object(self._models.card(name)) if named is None else _named_object(named)
 
     async def tokenize(self, raw: bytes) -> JsonObject:
         """`POST /tokenize`, in vLLM's shape."""
@@ -127,6 +129,20 @@ class PlainRoutes:
             "memory_bytes": sum(part.kv_bytes for part in parts),
             "verdict": refused[0] if refused else "admit",
         }
+
+
+def _named_object(named: NamedModel) -> JsonObject:
+    """What is known of a model of an upstream. Its limits are not."""
+    return {
+        "id": named.id,
+        "object": "model",
+        "created": named.created,
+        "owned_by": "headway",
+        "root": named.root,
+        "parent": named.parent,
+        "max_model_len": None,
+        "modalities": ["text"],
+    }
 
 
 def _model_object(card: ModelCard) -> JsonObject:

@@ -32,6 +32,15 @@ class ModelCard(msgspec.Struct, frozen=True):
     parent: str | None = None
 
 
+class NamedModel(msgspec.Struct, frozen=True):
+    """A further name that clients may use: a model of an upstream, a LoRA adapter, an alias."""
+
+    id: str
+    root: str  # the model behind it
+    parent: str | None = None  # of an adapter
+    created: int = 0  # Unix seconds
+
+
 class Estimate(msgspec.Struct, frozen=True):
     """What one sequence is predicted to need. `verdict` is what admission would answer now."""
 
@@ -61,6 +70,38 @@ class TokenStream(Protocol):
         ...
 
 
+class Directory(Protocol):
+    """Names that clients may use beside those of the models of our own engines."""
+
+    def named(self) -> Sequence[NamedModel]:
+        """What else can be asked for: relayed models, adapters, aliases."""
+        ...
+
+    def answering(self, name: str) -> str:
+        """The model that answers to a name now: itself, what it is an alias of, or a fallback."""
+        ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether every relayed model can be served now, and why not."""
+        ...
+
+
+class OwnModels:
+    """A directory without other names."""
+
+    def named(self) -> Sequence[NamedModel]:
+        """None."""
+        return ()
+
+    def answering(self, name: str) -> str:
+        """Everybody answers for himself."""
+        return name
+
+    def ready(self) -> tuple[bool, str]:
+        """Nothing is missing."""
+        return True, "ready"
+
+
 class Serving(Protocol):
     """The system behind the gateway. Called from the event loop only; no call blocks."""
 
@@ -86,6 +127,11 @@ class Serving(Protocol):
 
     def models(self) -> Sequence[ModelCard]:
         """Every model, in the order of the configuration."""
+        ...
+
+    @property
+    def directory(self) -> Directory:
+        """Names beside those of the models."""
         ...
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:

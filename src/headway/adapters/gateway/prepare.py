@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, checked_id
-from headway.adapters.gateway.ports import ModelCard, Serving
+from headway.adapters.gateway.ports import ModelCard, NamedModel, Serving
 from headway.adapters.gateway.prompts import (
     Encoder,
     Prompt,
@@ -63,6 +63,7 @@ class Answer(msgspec.Struct, frozen=True):
     logprobs: int | None
     return_token_ids: bool
     echo: bool
+    asked: str | None = None  # another name that the client gave it
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -82,25 +83,28 @@ class Models:
 
     def card(self, name: str) -> ModelCard:
         """Return a model's card. Raises RequestError 404."""
+        answering = self._serving.directory.answering(name)
         for card in self._serving.models():
-            if card.id == name:
+            if card.id == answering:
                 return card
         self._require_loaded()
-        raise RequestError(
-            f"The model `{name}` does not exist or you do not have access to it.",
-            status=404,
-            code="model_not_found",
-            param="model",
-        )
+        raise unknown_model(name)
+
+    def named(self, name: str) -> NamedModel | None:
+        """Return what the name stands for beside the models of our own engines."""
+        return next((named for named in self._serving.directory.named() if named.id == name), None)
 
     def _require_loaded(self) -> None:
         """Nobody can say that a model does not exist while all of them load. Raises CapacityError."""
-        if not self._serving.models():
+        if not self._serving.models() and not self._serving.directory.named():
             _, why = self._serving.ready()
             raise CapacityError(why, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)
 
     def text(self, name: str) -> tuple[ModelCard, Tokenizer]:
         """Return a text model. Raises RequestError when it is none."""
+        named = self.named(name)
+        if named is not None and named.root not in self._tokenizers:
+            raise invalid("model", f"The model `{name}` runs at an upstream: only generation requests are relayed.")
         card = self.card(name)
         if "text" not in card.modalities or card.id not in self._tokenizers:
             raise invalid("model", f"The model `{name}` generates {', '.join(card.modalities)}, not text.")
@@ -119,6 +123,16 @@ class Models:
                 param="model",
             )
         return self.text(names[0])
+
+
+def unknown_model(name: str) -> RequestError:
+    """What is answered for a name that nobody has."""
+    return RequestError(
+        f"The model `{name}` does not exist or you do not have access to it.",
+        status=404,
+        code="model_not_found",
+        param="model",
+    )
 
 
 class Preparer:
@@ -226,6 +240,7 @@ def _answer(body: Generation, card: ModelCard, caller: Caller, stops: tuple[str,
         id=f"{'chatcmpl' if chat else 'cmpl'}-{public_id}",
         public_id=public_id,
         model=card.id,
+        asked=None if body.model == card.id else body.model,
         created=int(time.time()),
         chat=chat,
         stream=bool(body.stream),

@@ -16,7 +16,7 @@ from headway.adapters.telemetry.trace import segment_times
 from headway.core.decisions import Decision
 from headway.core.errors import ConfigError
 from headway.core.evidence import EvidenceRecord
-from headway.core.request import LlmRequest, TraceContext
+from headway.core.request import LlmRequest, TextRequest, TraceContext
 from headway.core.units import Ns
 
 if TYPE_CHECKING:
@@ -42,17 +42,19 @@ class Ended(msgspec.Struct, frozen=True):
     model: str
     input_tokens: int
     max_tokens: int
-    temperature: float
-    top_p: float
+    temperature: float | None  # None: the upstream's affair
+    top_p: float | None
 
 
-def ended(record: EvidenceRecord, request: LlmRequest) -> Ended | None:
+def ended(record: EvidenceRecord, request: LlmRequest | TextRequest) -> Ended | None:
     """Return what is to be exported; None when the client's trace is not sampled, or there is none."""
-    trace, sampling = request.trace, request.sampling
+    trace = request.trace
     if trace is None or not trace.is_sampled:
         return None
-    tokens = len(request.prompt)
-    return Ended(record, trace, request.model, tokens, sampling.max_tokens, sampling.temperature, sampling.top_p)
+    temperature = top_p = None
+    if isinstance(request, LlmRequest):
+        temperature, top_p = request.sampling.temperature, request.sampling.top_p
+    return Ended(record, trace, request.model, request.prompt_tokens, request.max_tokens, temperature, top_p)
 
 
 class SpanSink(Protocol):
@@ -182,11 +184,12 @@ def _request_attributes(one: Ended) -> Attributes:
         names.REQUEST_MODEL: one.model,
         names.RESPONSE_MODEL: one.model,
         names.MAX_TOKENS: one.max_tokens,
-        names.TEMPERATURE: one.temperature,
-        names.TOP_P: one.top_p,
         names.INPUT_TOKENS: one.input_tokens,
         names.OUTPUT_TOKENS: record.output_tokens,
     }
+    for name, value in ((names.TEMPERATURE, one.temperature), (names.TOP_P, one.top_p)):
+        if value is not None:
+            out[name] = value
     for field in record.__struct_fields__:
         value = getattr(record, field)
         # A field that does not apply has no attribute; stamps are the span's own, the trace id its context.

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from headway.adapters.upstream.pool import PoolSettings
 from headway.adapters.upstream.scrape import Kind
 from headway.core.errors import ConfigError
 
@@ -19,16 +20,6 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]{1,4096}")
-
-
-class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How connections to it are used."""
-
-    connections_max: PositiveInt = 1024  # requests at once; more wait at the gateway
-    connect_timeout_s: Positive = 5.0  # to open a connection, or for a free one
-    first_byte_timeout_s: Positive = 600.0  # from the request to the answer's head: a long prompt, or a whole answer
-    idle_timeout_s: Positive = 120.0  # between two reads of an answer
-    keep_s: Positive = 4.0  # an unused connection is closed so soon: below the 5 s of vLLM's server, or they race
 
 
 class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +46,7 @@ class UpstreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = ""  # machine it runs on, for the topology penalty
     max_tokens_default: PositiveInt = 1024  # output to plan with where a client sets no limit
     bytes_per_token: Annotated[float, Meta(ge=0.25, le=64)] = 4.0  # of a conversation, until answers taught better
-    connection: ConnectionSettings = ConnectionSettings()
+    connection: PoolSettings = PoolSettings()
     watch: WatchSettings = WatchSettings()
 
 

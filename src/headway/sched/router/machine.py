@@ -132,11 +132,12 @@ class Router:
         return [msgspec.structs.replace(candidate, decode=second[0].replica) for candidate in first] or second
 
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
-        role = role_of(request)
+        role, lora = role_of(request), None if isinstance(request, DiffusionRequest) else request.lora
         there = [
             replica
             for replica in self.replicas.values()
             if self._serves(replica, request.model, role)
+            and (lora is None or self._serves(replica, lora, role))
             and not replica.is_draining
             and (not pool or replica.id in pool)
         ]
@@ -160,11 +161,21 @@ class Router:
         return [] if resort is None else [self.replicas[resort]]
 
     @staticmethod
-    def _serves(replica: Replica, model: ModelId, role: str) -> bool:
+    def _serves(replica: Replica, model: str, role: str) -> bool:
         report = replica.report
         if report is None:  # it joined and has said nothing yet
             return False
-        return report.role == role and (report.model == model or model in report.models)
+        return report.role == role and _offers(report, model)
+
+    def can_serve(self, model: str, at_ns: Ns) -> bool:
+        """True while a replica of the model, or of the LoRA adapter, may be a candidate. A query."""
+        return any(
+            replica.report is not None
+            and _offers(replica.report, model)
+            and not replica.is_draining
+            and (self._guard is None or self._guard.is_usable(replica.id, at_ns))
+            for replica in self.replicas.values()
+        )
 
     @staticmethod
     def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
@@ -195,9 +206,12 @@ class Router:
             return False
         if replica.waiting == 0:
             return True
-        queue_ns = replica.queue_ns
+        queue_ns, report = replica.queue_ns, replica.report
         if queue_ns is None:
-            return replica.waiting < self._room.cold_requests
+            # An upstream's batch is its own affair: what it was sent since its last report runs, unless it says that
+            # some wait. It refuses when it is full.
+            waiting = report.waiting if report is not None and report.role == "upstream" else replica.waiting
+            return waiting < self._room.cold_requests
         return queue_ns <= self._queue_ns_max
 
     def commit(self, request: Request, node: NodeId, at_ns: Ns) -> int:
@@ -249,3 +263,7 @@ class Router:
         for replica in self.replicas.values():
             if not replica.check():
                 raise InvariantError(f"replica {replica.id}: unseen or expected tokens do not match the dispatches")
+
+
+def _offers(report: ReplicaReport, name: str) -> bool:
+    return report.model == name or name in report.models

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tokenizers
 
 from headway.adapters.gateway.app import Gateway, build_app
-from headway.adapters.gateway.ports import Estimate, ModelCard, RecordSink, Stats, TraceShape
+from headway.adapters.gateway.ports import Directory, Estimate, ModelCard, OwnModels, RecordSink, Stats, TraceShape
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.draw import draw_below
@@ -97,6 +97,7 @@ class FakeServing:
         self.closures: list[tuple[RequestId, int | None, int]] = []
         self.resets = 0
         self.limits = RateLimits()
+        self.directory: Directory = OwnModels()
         self._clock = 0
         self._records: dict[RequestId, EvidenceRecord] = {}
         self._arrived: dict[RequestId, tuple[LlmRequest, int, int]] = {}

@@ -4,9 +4,9 @@ import pytest
 from tests.unit.sched.router.views import llm, report
 
 from headway.core.errors import ConfigError
-from headway.core.ids import ModelId, NodeId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.reports import PrefixFigures
-from headway.core.request import LlmRequest, Request
+from headway.core.request import LlmRequest, Request, TextRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.policies import routing_policy
 from headway.sched.registry import PolicyChoice
@@ -22,6 +22,10 @@ BLOCKS = tuple(f"{place}".encode().rjust(16) for place in range(4))
 
 def hashed(name: str, blocks: int = 4) -> LlmRequest:
     return llm(name, prompt=64 * blocks + 1, block_hashes=BLOCKS[:blocks], block_tokens=64)
+
+
+def text(name: str) -> TextRequest:
+    return TextRequest(RequestId(name), TenantId("t"), ModelId("synthetic"), 10, 10, 0)
 
 
 def router(pools: PdPools | None = None, guard: ReplicaGuard | None = None, **reports: dict[str, object]) -> Router:
@@ -54,6 +58,24 @@ def test_only_replicas_of_the_model_and_role_that_are_there_are_candidates() -> 
     assert [c.replica for c in made.forecast(llm("req-1"), 0)] == [B]
     assert made.lose(B, 1, 0)
     assert made.forecast(llm("req-1"), 0) == []
+
+
+def test_an_adapter_is_served_where_it_is_offered() -> None:  # SPEC A6
+    made = router(a={"models": ("lora-x",)})
+    assert [c.replica for c in made.forecast(llm("req-1", lora="lora-x"), 0)] == [A]
+    assert made.can_serve("lora-x", 0)
+    assert not made.can_serve("lora-y", 0)
+    made.lose(A, 1, 0)
+    assert not made.can_serve("lora-x", 0)
+
+
+def test_an_upstream_has_room_unless_it_says_that_requests_wait() -> None:
+    # Between two reports of an upstream hundreds of requests may come; its batch is its own affair.
+    made = router(a={"role": "upstream"}, b={"role": "upstream", "waiting": 2, "running": 4})
+    for number in range(10):
+        made.commit(text(f"req-{number}"), A, 0)
+    rooms = {c.replica: made.has_room(c) for c in made.forecast(text("req-11"), 0)}
+    assert rooms == {A: True, B: False}
 
 
 def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SPEC C3

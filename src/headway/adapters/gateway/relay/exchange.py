@@ -6,7 +6,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway.adapters.gateway.errors import error_body, error_headers
 from headway.adapters.gateway.relay.ports import AnswerHead, RelayServing, UpstreamCall
-from headway.adapters.gateway.relay.prepare import Arrival, Prepared
+from headway.adapters.gateway.relay.prepare import Arrival, Prepared, echo_line
 from headway.adapters.gateway.render import error_event
 from headway.adapters.http1.chunks import LAST_CHUNK, framed, payload_of
 from headway.core.effects import ErrorOut
@@ -69,6 +69,10 @@ class RelayExchange:
         self._call = call
         if call is not None and self._wire.is_stuck:
             call.pause()
+
+    def echo_model(self, name: str) -> None:
+        """Tell the client which model answers."""
+        self._own_lines = _without_echo(self._own_lines) + echo_line(name)
 
     def begin(self, head: AnswerHead) -> None:
         """Send the head of the answer."""
@@ -164,6 +168,11 @@ class RelayExchange:
         self.is_over = True
         self._call = None
         self._serving.closed(self._id, self._first_byte_ns, len(self.body))
+
+
+def _without_echo(lines: bytes) -> bytes:
+    kept = [line for line in lines.splitlines(keepends=True) if not line.startswith(b"x-headway-model:")]
+    return b"".join(kept)
 
 
 def error_answer(error: ErrorOut, own_lines: bytes, keep_alive: bool) -> bytes:

@@ -24,6 +24,7 @@ class RelayModel(msgspec.Struct, frozen=True):
     max_tokens_default: int  # output to plan with where the client sets no limit
     bytes_per_token: float = 4.0  # of the conversation's text, learned
     lora: str | None = None  # the name is an adapter of `model`
+    echo: str | None = None  # who answers, in the header `x-headway-model`: the client asked for another name
 
 
 class RelayServing(Protocol):
@@ -121,6 +122,10 @@ class Exchange(Protocol):
 
     def finish(self) -> None:
         """The answer is complete."""
+        ...
+
+    def echo_model(self, name: str) -> None:
+        """Nothing was sent yet: tell the client in a header which model answers in place of the one it named."""
         ...
 
     def fail(self, error: ErrorOut) -> None:

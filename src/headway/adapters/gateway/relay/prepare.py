@@ -2,6 +2,7 @@
 
 import os
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -88,7 +89,7 @@ class RelayPreparer:
             public_id=public_id,
             trace=trace,
             forwarded=(_kept_lines(arrival.head) + own_lines).encode("latin-1"),
-            own_lines=own_lines.encode("latin-1"),
+            own_lines=own_lines.encode("latin-1") + (b"" if model.echo is None else echo_line(model.echo)),
             authorization=None if authorization is None else authorization.encode("latin-1"),
         )
 
@@ -144,3 +145,8 @@ def _kept_lines(head: RequestHead) -> str:
     return "".join(
         [f"{name}: {value}\r\n" for name, value in head.fields if name not in dropped and name not in _NOT_FORWARDED]
     )
+
+
+def echo_line(name: str) -> bytes:
+    """Return the header line that names the model that answers."""
+    return b"x-headway-model: %b\r\n" % quote(name).encode()
