@@ -34,6 +34,7 @@ from headway.sim.fleet import CONTROL, FRONT, Fleet
 LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("front", "admit"): "pool",
     ("front", "route"): "pool",
+    ("front", "scale"): "pool",
     ("front", "handoff"): "pd",
     ("front", "health"): "pool",
     ("front", "breaker"): "pool",
@@ -73,6 +74,15 @@ def full() -> Fleet:
     return run(fleet(replicas=1, llm=LlmParams(max_seqs=2), front=front), mix(60, gap_ns=10_000))
 
 
+def pressed() -> Fleet:
+    """Deadlines that the queue makes tight: what admission asks of autoscaling."""
+    front = FrontConfig(admission=PolicyChoice("predictive"))
+    mixed = mix(80, gap_ns=4 * NS_PER_MS)
+    due = [Slo(ttft_deadline_ns=item.arrived_ns + 400 * NS_PER_MS) for item in mixed]
+    requests = [msgspec.structs.replace(item, slo=slo) for item, slo in zip(mixed, due, strict=True)]
+    return run(fleet(replicas=1, llm=LlmParams(max_seqs=2), front=front), requests)
+
+
 def split() -> Fleet:
     """Prefill and decode replicas, and one decode replica without room: what P/D decides."""
     ran = fleet(front=FrontConfig(pools=PdPools(prefill=(A,), decode=(B,), prompt_tokens_min=8)))
@@ -110,7 +120,14 @@ def failing() -> Fleet:
     return run(ran, mix(8, gap_ns=NS_PER_MS))
 
 
-WORLDS = {"crowded": crowded, "full": full, "split": split, "moved": moved, "failing": failing}
+WORLDS = {
+    "crowded": crowded,
+    "full": full,
+    "pressed": pressed,
+    "split": split,
+    "moved": moved,
+    "failing": failing,
+}
 
 
 def made(ran: Fleet) -> Iterator[Made]:

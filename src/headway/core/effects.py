@@ -5,7 +5,7 @@ import msgspec
 from headway.core.decisions import Decision
 from headway.core.events import Proposal
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
+from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TimerId, TransferId
 from headway.core.messages import Message, TokenScores
 from headway.core.plans import CopyPlan, DenoisePlan, StepPlan
 from headway.core.request import FinishReason
@@ -79,6 +79,13 @@ class ErrorOut(msgspec.Struct, frozen=True):
     waiting_helps: bool = True  # False: what is asked for cannot be had later either
 
 
+class Admitted(msgspec.Struct, frozen=True, tag=True):
+    """Edge: the request was let in with less than it asked for; comes before its first Deliver."""
+
+    request: RequestId
+    degraded: tuple[tuple[str, int | str], ...]  # what was taken away, and what is left: ("max_tokens", 100)
+
+
 class End(msgspec.Struct, frozen=True, tag=True):
     """Edge: the request is over. Exactly one per RequestArrived."""
 
@@ -87,6 +94,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
     error: ErrorOut | None = None
     output_tokens: int = 0
     cached_tokens: int = 0
+    transfer_to: ModelId | None = None  # the error stands unless the edge submits it again there
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
@@ -95,4 +103,4 @@ class Record(msgspec.Struct, frozen=True, tag=True):
     entry: Decision | EvidenceRecord
 
 
-Effect = Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | End | Record
+Effect = Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | Admitted | End | Record

@@ -128,13 +128,18 @@ def _check_aliases(names: Names, known: Mapping[str, str]) -> None:
 
 def _check_fallbacks(names: Names, known: Mapping[str, str]) -> None:
     for model, route in names.front.routes.items():
-        key = join("front.routes", model) + ".fallbacks"
-        if model in names.aliases and route.fallbacks:
-            raise ConfigError(f"{key}: {model!r} is an alias; write it for {names.aliases[model]!r}")
-        for fallback in route.fallbacks:
-            if fallback == model or route.fallbacks.count(fallback) > 1:
-                raise ConfigError(f"{key} has {fallback!r} twice, or is for that model itself")
-            if fallback in names.aliases:
-                raise ConfigError(f"{key} has {fallback!r}, which is an alias; write {names.aliases[fallback]!r}")
-            if fallback not in known and _is_known_whole(names):
-                raise ConfigError(f"{key} has {fallback!r}: no such model; known are {', '.join(sorted(known))}")
+        for name, others in (("fallbacks", route.fallbacks), ("transfers_to", route.transfers_to)):
+            _check_others(names, known, model, (f"{join('front.routes', model)}.{name}", others))
+
+
+def _check_others(names: Names, known: Mapping[str, str], model: str, given: tuple[str, tuple[str, ...]]) -> None:
+    key, others = given
+    if model in names.aliases and others:
+        raise ConfigError(f"{key}: {model!r} is an alias; write it for {names.aliases[model]!r}")
+    for fallback in others:
+        if fallback == model or others.count(fallback) > 1:
+            raise ConfigError(f"{key} has {fallback!r} twice, or is for that model itself")
+        if fallback in names.aliases:
+            raise ConfigError(f"{key} has {fallback!r}, which is an alias; write {names.aliases[fallback]!r}")
+        if fallback not in known and _is_known_whole(names):
+            raise ConfigError(f"{key} has {fallback!r}: no such model; known are {', '.join(sorted(known))}")

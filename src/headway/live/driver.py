@@ -9,6 +9,7 @@ import msgspec
 
 from headway.core.effects import (
     AbortCopy,
+    Admitted,
     Deliver,
     Effect,
     End,
@@ -43,6 +44,8 @@ class Edge(Protocol):
     """What a front tells its clients and the telemetry."""
 
     def deliver(self, effect: Deliver) -> None: ...
+
+    def admitted(self, effect: Admitted) -> None: ...
 
     def end(self, effect: End) -> None: ...
 
@@ -160,6 +163,8 @@ class Driver:
                 _needed(ports.group, effect).propose(effect)
             case Deliver():
                 _needed(ports.edge, effect).deliver(effect)
+            case Admitted():
+                _needed(ports.edge, effect).admitted(effect)
             case End():
                 _needed(ports.edge, effect).end(effect)
             case Record():

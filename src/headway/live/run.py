@@ -83,6 +83,7 @@ class Live:
             waiting=lambda: len(self.front.dispatch.queue),
             in_flight=lambda: len(self.front.book.requests),
             rate_limits=self.front.book.quotas.limits,
+            predictions=self.front.dispatch.gate.figures,
         )
         self.relaying, self.upstreams = self._relay(plan, tell)
         self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready

@@ -23,7 +23,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
-from headway.core.reports import PrefixFigures, RateLimits
+from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits
 from headway.core.request import LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
@@ -57,6 +57,7 @@ class Wiring(msgspec.Struct, frozen=True):
     waiting: Callable[[], int]  # in the front's queue
     in_flight: Callable[[], int]  # that the front has not closed
     rate_limits: Callable[[TenantId, Ns], RateLimits]
+    predictions: Callable[[], Sequence[AdmissionFigures]] = tuple  # how admission's have held
 
 
 class LiveServing:
@@ -148,7 +149,8 @@ class LiveServing:
         reports = (*own, *self._board.upstreams.values())
         admissions = tuple(sorted(self._admissions.items()))
         prefixes = tuple(wired.front.prefix_figures())
-        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, self.exports.lost(), prefixes)
+        lost, predictions = self.exports.lost(), tuple(wired.predictions())
+        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, lost, prefixes, predictions)
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a replica."""
@@ -189,12 +191,14 @@ class LiveServing:
 
     def _decided(self, decision: Decision) -> None:
         self._timeline.add_decision("front", decision)
+        if decision.kind == "scale":
+            self._count(decision.chosen)
         request = decision.request
         if request is None:
             return
         if decision.kind == "admit":
             self._count(decision.chosen)
-            if decision.chosen == "queue":
+            if decision.chosen in ("queue", "admit", "degrade"):  # its route comes later, and counts no second verdict
                 self._not_routed_yet[request] = None
         elif decision.kind == "route" and request not in self._not_routed_yet and request not in self._routed:
             self._count("admit")

@@ -5,26 +5,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from headway.core.decisions import Decision
-from headway.core.effects import Deliver, End, Record
+from headway.core.effects import Admitted, Deliver, End, Record
 from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
+
+StreamItem = Deliver | Admitted | End
 
 
 class Stream:
     """One request's answer. Its size is bounded by the request's lease on `gateway/stream_bytes`."""
 
     def __init__(self) -> None:
-        self._ready: deque[Deliver | End] = deque()
+        self._ready: deque[StreamItem] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, item: Deliver | End) -> None:
+    def put(self, item: StreamItem) -> None:
         """Add an item; wakes the reader."""
         self._ready.append(item)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def next(self) -> Sequence[Deliver | End]:
+    async def next(self) -> Sequence[StreamItem]:
         """Everything that is ready; waits for at least one item."""
         while not self._ready:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -35,7 +37,7 @@ class Stream:
 
 
 class StreamEdge:
-    """Performs Deliver, End and Record (`driver.Edge`)."""
+    """Performs Deliver, Admitted, End and Record (`driver.Edge`)."""
 
     def __init__(self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]) -> None:
         self._streams: dict[RequestId, Stream] = {}
@@ -55,6 +57,11 @@ class StreamEdge:
 
     def deliver(self, effect: Deliver) -> None:
         """Tokens for a client; none for one that is gone."""
+        if (stream := self._streams.get(effect.request)) is not None:
+            stream.put(effect)
+
+    def admitted(self, effect: Admitted) -> None:
+        """What the client is told before its first token."""
         if (stream := self._streams.get(effect.request)) is not None:
             stream.put(effect)
 

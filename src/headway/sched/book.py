@@ -1,101 +1,24 @@
-"""The requests of one front: life cycle, owner and epoch, token cursor, leases, and the evidence at their end."""
+"""The requests of one front: token cursor, leases, and the evidence at their end."""
 
 from typing import Final
 
 import msgspec
 
-from headway.core.decisions import Decision
 from headway.core.effects import Deliver, End, ErrorOut
 from headway.core.errors import InvariantError
-from headway.core.events import RequestArrived, StreamClosed
+from headway.core.events import RequestArrived
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
-from headway.core.ids import LeaseId, NodeId, RequestId, TransferId
+from headway.core.ids import LeaseId, NodeId, RequestId
 from headway.core.ledger import Account, Ledger
-from headway.core.lifecycle import Change, RequestState, advance
-from headway.core.messages import Finished, TakeOver, Tokens
+from headway.core.lifecycle import Change, RequestState
+from headway.core.messages import Finished, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
 from headway.sched.admission.quota import Quotas
+from headway.sched.tracked import Leg as Leg
+from headway.sched.tracked import Tracked as Tracked
 
-STORY_LENGTH: Final = 32
 OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
-
-
-class Leg(msgspec.Struct, frozen=True):
-    """The second replica of a hedged request, under an epoch of its own."""
-
-    node: NodeId
-    epoch: int
-    sent_ns: Ns
-
-
-class Tracked:
-    """One request from its arrival to its evidence."""
-
-    def __init__(self, event: RequestArrived) -> None:
-        self.request: Request = event.request
-        self.arrival = event
-        self.state = RequestState.ARRIVED
-        self.owner: NodeId | None = None  # the only node whose tokens count, under `epoch`
-        self.epoch = 0
-        self.epochs = 0  # the highest that a dispatch was given; a hand-off may have gone on from there
-        self.hedge: Leg | None = None
-        self.sends = 0  # dispatches, hedges not counted
-        self.has_answered = False  # some dispatch of it brought a first token
-        self.sent_ns: Ns = 0  # the last of them
-        self.failed_at: dict[NodeId, int] = {}  # replicas that failed it, with their incarnation
-        self.full_ns: Ns | None = None  # when it was first refused as full
-        self.bare_ns: Ns | None = None  # since when no replica could take it, as its timer knows
-        self.stopped_ns: Ns = 0  # its owner was told to stop
-        self.prefill: NodeId | None = None  # P/D: will prefill once room is held
-        self.decode: NodeId | None = None  # P/D: holds room for it
-        self.transfer: TransferId | None = None
-        self.taken: TransferId | None = None  # by which its owner took it over; None: it was dispatched there
-        self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
-        self.emitted: list[int] = []
-        self.attempts = 0
-        self.dispatched_ns: Ns | None = None
-        self.changed_ns: Ns = event.at_ns  # its state, last
-        self.prefill_due_ns: Ns = 0  # when its first token was forecast, at its dispatch
-        self.cold_ns: Ns | None = None  # it arrived here while no replica served its model
-        self.model_load_ns: Ns = 0
-        self.first_token_ns: Ns | None = None
-        self.last_token_ns: Ns | None = None
-        self.resumed_ns: Ns | None = None  # dispatched again after tokens were streamed; no token since
-        self.waited_ns: Ns = 0  # from the last token of a lost replica to the next dispatch
-        self.recomputed_ns: Ns = 0  # from there to the next token
-        self.cached_tokens = 0  # of the stay that sent the first token
-        self.is_over = False  # End was said
-        self.is_worker_done = True  # no replica will send Finished
-        self.closed: StreamClosed | None = None
-        self.marks: WorkerMarks | None = None
-        self.outcome = "ok"
-        self.output_tokens = 0
-        self.decisions: list[Decision] = []
-        self.story: list[str] = []
-
-    @property
-    def is_streaming(self) -> bool:
-        """Its answer has begun at its present owner."""
-        return self.state is RequestState.STREAMING
-
-    def next_epoch(self) -> int:
-        """Begin the epoch of a dispatch."""
-        self.epoch = self.epochs = max(self.epoch, self.epochs) + 1
-        self.taken = None
-        return self.epoch
-
-    def tell(self, at_ns: Ns, line: str) -> None:
-        """Add a line to the story that errors print; the oldest lines fall out."""
-        self.story.append(f"{at_ns}: {line}")
-        if len(self.story) > STORY_LENGTH:
-            del self.story[1]
-
-    def change(self, change: Change, at_ns: Ns, why: str) -> None:
-        """Move along the life-cycle table. Raises InvariantError with the story."""
-        self.tell(at_ns, f"{change.value} ({why})")
-        self.changed_ns = at_ns
-        self.state = advance(self.state, change, f"{self.request.id}: {'; '.join(self.story)}")
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -225,7 +148,10 @@ class Book:
         tracked.outcome = "ok" if error is None and reason is not FinishReason.CANCELLED else str(reason)
         if error is not None and error.code is not None:
             tracked.outcome = error.code
-        return End(tracked.request.id, reason, error, output_tokens, tracked.cached_tokens)
+        if tracked.transfer_to is not None:
+            tracked.outcome = "transferred"
+        request = tracked.request.id
+        return End(request, reason, error, output_tokens, tracked.cached_tokens, tracked.transfer_to)
 
     def close(self, tracked: Tracked) -> EvidenceRecord | None:
         """Settle and forget the request once End, the stream's last byte and the replica's Finished have all come."""

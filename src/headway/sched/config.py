@@ -27,6 +27,7 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     router: PolicyChoice | None = None  # unset: front.router
     admission: PolicyChoice | None = None  # unset: front.admission
+    transfers_to: tuple[str, ...] = ()  # models, such as a pool of its own, that take what admission refuses here
     fallbacks: tuple[str, ...] = ()  # models that answer in its place while none of its replicas can, in this order
 
 

@@ -6,14 +6,14 @@ from typing import Annotated, Final
 import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Candidate, Decision
-from headway.core.effects import Effect, Record, Send, WakeAt
+from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
 from headway.core.errors import InvariantError
 from headway.core.ids import NodeId, RequestId, TimerId, TransferId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Reserve, Submit
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns, ns_from_s
-from headway.sched.admission.protocol import Considered, Outcome, Over
+from headway.sched.admission.protocol import Considered, Outcome, Over, Verdict
 from headway.sched.admission.queue import GlobalQueue, Line, line_of
 from headway.sched.book import Tracked
 from headway.sched.gate import Admissions, Gate, Judged
@@ -66,13 +66,22 @@ class Dispatcher:
         self._reserve_ns = ns_from_s(patience.reserve_s)
         self._runs_late = patience.runs_late
 
-    def consider(self, tracked: Tracked, at_ns: Ns) -> Judged:
-        """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both."""
-        judged = self.gate.judge(tracked.request, at_ns)
+    def consider(self, tracked: Tracked, no_room: ErrorOut | None, at_ns: Ns) -> Judged:
+        """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both.
+
+        `no_room`: the front itself cannot hold the request, which is a verdict like any other.
+        """
+        if no_room is None:
+            judged = self.gate.judge(tracked.request, at_ns)
+        else:
+            judged = Judged(Verdict("reject", no_room.code or "refused", no_room), ())
         verdict = judged.verdict
         if verdict.kind != "admit" or verdict.is_shadow:
             decision = Decision("pool", at_ns, "admit", verdict.kind, verdict.reason)
             self._decide(tracked, decision, judged.candidates)
+        if verdict.asks_scale_out:
+            why = f"the predicted wait for {tracked.request.model} takes too much of its SLO"
+            self._out.append(Record(Decision("pool", at_ns, "scale", "scale_out", why)))
         self.gate.hear(Considered(at_ns, tracked.request, verdict), tracked.request.model)
         return judged
 

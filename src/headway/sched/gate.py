@@ -1,13 +1,14 @@
 """What a front asks before it lets a request in: the router's forecast, what runs then (flights), and the policy."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
 from headway.core.decisions import Candidate
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import AdmissionFigures
-from headway.core.request import DiffusionRequest, Request
+from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ns_from_s
 from headway.sched.admission.protocol import AdmissionPolicy, Heard, Load, Outlook, Verdict
 from headway.sched.admission.queue import GlobalQueue, line_of
@@ -16,11 +17,19 @@ from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
 
 
+class Ways(msgspec.Struct, frozen=True):
+    """Where a refused request of one model may go: `transfers` as the operator says, `smaller` if its client allows."""
+
+    transfers: tuple[ModelId, ...] = ()
+    smaller: tuple[ModelId, ...] = ()
+
+
 class Admissions(msgspec.Struct, frozen=True):
-    """The admission policy, and those of single models that have their own."""
+    """The admission policy, those of single models that have their own, and where what they refuse may go."""
 
     policy: AdmissionPolicy
     by_model: Mapping[ModelId, AdmissionPolicy] = {}  # msgspec copies the default
+    ways: Mapping[ModelId, Ways] = {}
 
     def of(self, model: ModelId) -> AdmissionPolicy:
         """Return the policy that guards a model."""
@@ -42,10 +51,32 @@ class Gate:
         self._router, self._queue, self._admissions = router, queue, admissions
 
     def judge(self, request: Request, at_ns: Ns) -> Judged:
-        """Forecast, and let the policy decide on the forecast. Changes nothing."""
+        """Forecast, and let the policy decide on the forecast; what it refuses may go elsewhere. Changes nothing."""
+        judged = self._here(request, at_ns)
+        ways = self._admissions.ways.get(request.model)
+        if judged.verdict.kind != "reject" or ways is None or isinstance(request, DiffusionRequest):
+            return judged
+        smaller = ways.smaller if "model" in request.allow_degrade else ()
+        return msgspec.structs.replace(judged, verdict=self._elsewhere(request, judged.verdict, ways, smaller, at_ns))
+
+    def _here(self, request: Request, at_ns: Ns) -> Judged:
         candidates = self._router.forecast(request, at_ns)
         load = self._load(request, candidates, at_ns)
         return Judged(self._admissions.of(request.model).decide(request, candidates, load, at_ns), candidates)
+
+    def _elsewhere(
+        self, request: LanguageRequest, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
+    ) -> Verdict:
+        """The first other model whose replicas would let the request in now; the refusal where there is none."""
+        kinds: list[tuple[ModelId, Literal["transfer", "degrade"]]] = [(model, "transfer") for model in ways.transfers]
+        kinds += [(model, "degrade") for model in smaller]
+        for model, kind in kinds:
+            for form in (_as_tokens(request, model), _as_text(request, model)):
+                there = None if form is None else self._here(form, at_ns)
+                if there is not None and there.candidates and there.verdict.error is None:
+                    reason = f"{refused.reason}; {model}: {there.verdict.kind}, {there.verdict.reason}"
+                    return msgspec.structs.replace(refused, kind=kind, reason=reason, to=model)
+        return refused
 
     def hear(self, event: Heard, model: ModelId) -> None:
         """Let the model's policy learn."""
@@ -94,3 +125,27 @@ class Gate:
         )
         is_idle = not (first.requests or decoder.requests or self._queue.length(line))
         return msgspec.structs.replace(self.flights.foresee(request, decoder.report, moment), is_idle=is_idle)
+
+
+def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:
+    """The request at a model of our own engines, as far as it can be known before its tokenizer has seen it."""
+    if isinstance(request, TextRequest):
+        return None
+    return msgspec.structs.replace(request, model=model, block_hashes=())
+
+
+def _as_text(request: LanguageRequest, model: ModelId) -> TextRequest:
+    """The request at a relayed model."""
+    if isinstance(request, TextRequest):
+        return msgspec.structs.replace(request, model=model)
+    return TextRequest(
+        request.id,
+        request.tenant,
+        model,
+        request.prompt_tokens,
+        request.max_tokens,
+        request.arrived_ns,
+        slo=request.slo,
+        urgency=request.urgency,
+        output_tokens_predicted=request.output_tokens_predicted,
+    )

@@ -48,7 +48,7 @@ from headway.sched.fleet.hedge import Hedging
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.fleet.retry import RetryBudget
 from headway.sched.front import Front
-from headway.sched.gate import Admissions
+from headway.sched.gate import Admissions, Ways
 from headway.sched.policies import admission_policy, routing_policy
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
@@ -70,7 +70,7 @@ class FrontNode:
         self.guard = Guard(config.health, config.breaker, self._out)
         self.router = Router(choices, config.pools, config.room, PrefixIndex(config.prefix_index), self.guard)
         guards = {ModelId(m): admission_policy(r.admission) for m, r in config.routes.items() if r.admission}
-        admissions = Admissions(admission_policy(config.admission), guards)
+        admissions = Admissions(admission_policy(config.admission), guards, _ways(config))
         hedging = None if config.hedge is None else Hedging(config.hedge)
         queue, patience = GlobalQueue(config.queue), config.patience
         self.watch = Watch(self.guard, RetryBudget(config.retry), hedging, patience.silence, self._out)
@@ -168,6 +168,15 @@ class FrontNode:
         self.book.check()
         self.router.check()
         self.dispatch.check()
+
+
+def _ways(config: FrontConfig) -> dict[ModelId, Ways]:
+    """Where admission may send what it refuses, by model."""
+    return {
+        ModelId(model): Ways(tuple(map(ModelId, route.transfers_to)), tuple(map(ModelId, route.fallbacks)))
+        for model, route in config.routes.items()
+        if route.transfers_to or route.fallbacks
+    }
 
 
 class ControlNode:

@@ -3,7 +3,7 @@
 import msgspec
 
 from headway.core.decisions import Decision
-from headway.core.effects import Deliver, End
+from headway.core.effects import Admitted, Deliver, End
 from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
@@ -22,6 +22,7 @@ class Stream(msgspec.Struct):
     leave_after: int | None = None  # tokens after which the client disconnects
     stop_after: int | None = None  # tokens after which the edge finds a stop string
     has_left: bool = False
+    degraded: tuple[tuple[str, int | str], ...] = ()
 
     @property
     def ttft_ns(self) -> Ns | None:
@@ -61,6 +62,10 @@ class Clients:
         else:
             stream.times_ns.extend([at_ns] * len(tokens))
         return stream
+
+    def admitted(self, effect: Admitted) -> None:
+        """What it is told before its first token."""
+        self.streams[effect.request].degraded = effect.degraded
 
     def end(self, effect: End, at_ns: Ns) -> Stream:
         """Take the end. Raises InvariantError for a second one."""

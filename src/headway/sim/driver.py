@@ -8,6 +8,7 @@ import msgspec
 
 from headway.core.effects import (
     AbortCopy,
+    Admitted,
     Deliver,
     Effect,
     End,
@@ -196,6 +197,8 @@ class Simulation:
                 self._deliver(life, effect)
             case WakeAt():
                 self._results(life, effect.at_ns, lambda at_ns: TimerFired(at_ns, effect.timer, effect.timer))
+            case Admitted():
+                self.clients.admitted(effect)
             case End():
                 self._end(life, effect)
             case Record():

@@ -53,6 +53,7 @@ def test_settings_of_engines_that_are_not_there_are_told() -> None:
         ([ONE, "aliases={a='b', b='m'}"], "aliases.a = 'b', which is an alias itself"),
         ([ONE, "aliases.a=nobody"], "aliases.a = 'nobody': no such model; known are m"),
         ([ONE, "front.routes.m.fallbacks=['m']"], "front.routes.m.fallbacks has 'm' twice, or is for that model"),
+        ([ONE, "front.routes.m.transfers_to=['n']"], "front.routes.m.transfers_to has 'n': no such model"),
         ([ONE, "front.routes.m.fallbacks=['n']"], "front.routes.m.fallbacks has 'n': no such model; known are m"),
         ([ONE, "aliases.a=m", "front.routes.a.fallbacks=['m']"], "write it for 'm'"),
         (["upstreams=[{name='a', url='nowhere'}]"], "upstreams[0].url: 'nowhere' is no http or https URL"),

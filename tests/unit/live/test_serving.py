@@ -106,6 +106,17 @@ def test_each_arrival_counts_one_verdict() -> None:
     assert world.serving.stats().admissions == (("admit", 1), ("queue", 1), ("reject", 1))
 
 
+def test_every_verdict_counts_once_whatever_follows() -> None:
+    # SPEC A7
+    world = World()
+    for number, verdict in enumerate(("degrade", "admit", "transfer")):
+        world.decide("admit", verdict, f"req-{number}")
+        if verdict != "transfer":
+            world.decide("route", "rep-0", f"req-{number}")
+    world.serving.edge.record(Record(Decision("pool", 1, "scale", "scale_out", "r")))
+    assert world.serving.stats().admissions == (("admit", 1), ("degrade", 1), ("scale_out", 1), ("transfer", 1))
+
+
 def test_a_record_is_kept_and_told_to_every_sink() -> None:
     # SPEC I1, I4
     world = World()

@@ -274,7 +274,15 @@ class Gateway:
     def _scrape(self) -> Scrape:
         stats = self._serving.stats()
         accounts = [view for view, _ in self._serving.accounts()]
-        return Scrape(stats.reports, stats.waiting, stats.admissions, accounts, stats.exports_lost, stats.prefixes)
+        return Scrape(
+            stats.reports,
+            stats.waiting,
+            stats.admissions,
+            accounts,
+            stats.exports_lost,
+            stats.prefixes,
+            stats.predictions,
+        )
 
 
 def _open(answer: Callable[[], JsonObject]) -> Endpoint:

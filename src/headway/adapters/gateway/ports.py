@@ -5,11 +5,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from headway.core.effects import Deliver, End
+from headway.core.effects import Admitted, Deliver, End
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import PrefixFigures, RateLimits, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits, ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
@@ -60,12 +60,13 @@ class Stats(msgspec.Struct, frozen=True):
     admissions: tuple[tuple[str, int], ...] = ()  # verdict -> how often, since start
     exports_lost: tuple[tuple[str, int], ...] = ()  # sink of evidence -> records that it lost
     prefixes: tuple[PrefixFigures, ...] = ()
+    predictions: tuple[AdmissionFigures, ...] = ()  # how admission's have held, per model
 
 
 class TokenStream(Protocol):
-    """The answer of one sequence: Delivers without gap, then exactly one End."""
+    """The answer of one sequence: Admitted if it was degraded, Delivers without gap, then exactly one End."""
 
-    async def next(self) -> Sequence[Deliver | End]:
+    async def next(self) -> Sequence[Deliver | Admitted | End]:
         """Everything that is ready; waits for at least one item. Not called again after the End."""
         ...
 

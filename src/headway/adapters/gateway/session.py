@@ -15,7 +15,7 @@ from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.ports import Serving, TokenStream
 from headway.adapters.gateway.prepare import Prepared
 from headway.adapters.gateway.settings import GatewaySettings
-from headway.core.effects import Deliver, End, ErrorOut
+from headway.core.effects import Admitted, Deliver, End, ErrorOut
 from headway.core.request import LlmRequest
 from headway.core.units import Ns
 
@@ -38,6 +38,7 @@ class ChoiceRun(msgspec.Struct):
     first_ns: Ns | None = None  # its first token was written, or reached the edge of a whole answer
     end: End | None = None
     cancelled: bool = False
+    degraded: dict[str, int | str] = {}  # what was taken away from it, and what is left; msgspec copies the default
 
 
 class Output(Protocol):
@@ -130,6 +131,8 @@ class Session:
             for item in await run.stream.next():
                 if isinstance(item, Deliver):
                     await self._took(run, item, output)
+                elif isinstance(item, Admitted):
+                    run.degraded = dict(item.degraded)
                 else:
                     await self._ended(run, item, output)
 

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from headway.core.evidence import EvidenceRecord
 from headway.core.ledger import AccountView
-from headway.core.reports import PrefixFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -37,6 +37,7 @@ class Scrape(msgspec.Struct, frozen=True):
     accounts: Sequence[AccountView] = ()
     exports_lost: Sequence[tuple[str, int]] = ()
     prefixes: Sequence[PrefixFigures] = ()
+    predictions: Sequence[AdmissionFigures] = ()
 
 
 class Metrics:
@@ -141,6 +142,7 @@ class _Live(Collector):
         yield from _gauges(scrape)
         yield from _counters(scrape)
         yield from _prefixes(scrape.prefixes)
+        yield from _predictions(scrape.predictions)
         yield _step_seconds(scrape.reports)
         yield _gpu_seconds(scrape)
         if self._aliases:
@@ -201,6 +203,30 @@ def _prefixes(figures: Sequence[PrefixFigures]) -> Iterator[Metric]:
         family.add_metric([known.model, "true"], known.dispatches - known.unhashed)
         family.add_metric([known.model, "false"], known.unhashed)
     yield family
+
+
+def _predictions(predictions: Sequence[AdmissionFigures]) -> Iterator[Metric]:
+    coverage = GaugeMetricFamily(
+        "headway_admission_prediction_coverage",
+        "Share of answers within the bound that admission predicted.",
+        labels=["model", "promise"],
+    )
+    false = GaugeMetricFamily(
+        "headway_admission_false_reject_ratio",
+        "Share of refused requests that would have kept their SLO, by a sample that ran all the same.",
+        labels=["model"],
+    )
+    quantile = GaugeMetricFamily(
+        "headway_admission_quantile", "Quantile at which admission predicts now.", labels=["model"]
+    )
+    for figures in predictions:
+        for promise, share in figures.coverage:
+            if share is not None:
+                coverage.add_metric([figures.model, promise], share)
+        if figures.false_rejects is not None:
+            false.add_metric([figures.model], figures.false_rejects)
+        quantile.add_metric([figures.model], figures.quantile)
+    yield from (coverage, false, quantile)
 
 
 def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:

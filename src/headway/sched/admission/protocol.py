@@ -45,7 +45,11 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What happens to an arriving request. `max_tokens`: what `degrade` leaves it; `to`: where it goes instead."""
+    """What happens to an arriving request.
+
+    `max_tokens`: what `degrade` leaves it. `to`: where the edge submits it again (`transfer`, or `degrade` to a smaller
+    model); the error is for an edge that cannot.
+    """
 
     kind: Literal["admit", "queue", "reject", "degrade", "transfer"]
     reason: str

@@ -7,7 +7,7 @@ from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import PrefixFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaReport
 
 CONTRACT_NAMES = [
     "headway_request_ttft_seconds",
@@ -110,6 +110,20 @@ def test_predicted_and_reported_cached_tokens_are_told_by_model() -> None:  # AM
     assert got['headway_prefix_underpredicted_tokens_total{model="toy"}'] == 64
     assert got['headway_prefix_dispatches_total{hashed="true",model="toy"}'] == 6
     assert got['headway_prefix_dispatches_total{hashed="false",model="toy"}'] == 2
+
+
+def test_admissions_predictions_are_told_as_far_as_they_are_known() -> None:
+    # SPEC A7
+    figures = (
+        AdmissionFigures("m", 0.8, (("ttft", 0.9), ("e2e", None)), 0.25, 4),
+        AdmissionFigures("n", 0.7, (), None),
+    )
+    got = samples(Metrics(lambda: Scrape(predictions=figures)))
+    assert got['headway_admission_prediction_coverage{model="m",promise="ttft"}'] == 0.9
+    assert got['headway_admission_false_reject_ratio{model="m"}'] == 0.25
+    assert got['headway_admission_quantile{model="n"}'] == 0.7
+    assert not [name for name in got if "e2e" in name and "coverage" in name]
+    assert 'headway_admission_false_reject_ratio{model="n"}' not in got
 
 
 def test_records_that_a_sink_lost_are_told() -> None:

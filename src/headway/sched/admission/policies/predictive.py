@@ -10,7 +10,7 @@ from headway.core.draw import draw_unit
 from headway.core.effects import ErrorOut
 from headway.core.ids import ModelId, RequestId
 from headway.core.reports import AdmissionFigures
-from headway.core.request import DiffusionRequest, Request, Slo
+from headway.core.request import DiffusionRequest, LlmRequest, Request, Slo
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.sched.admission.calibration import Calibration, CalibrationParams, Promise, Share
 from headway.sched.admission.protocol import Began, Considered, Heard, Load, Over, Prediction, Verdict
@@ -135,7 +135,7 @@ class Predictive:
         """It will be late: take part of it away where that is allowed, refuse it, or see whether that was right."""
         quantile = self._calibrations.get(request.model, self._fresh).quantile
         said = f"{late.what} {late.bound * 1e3:.0f} ms at quantile {quantile:.2f}, {late.left * 1e3:.0f} ms are left"
-        if late.what == "e2e" and not isinstance(request, DiffusionRequest) and "max_tokens" in request.allow_degrade:
+        if late.what == "e2e" and isinstance(request, LlmRequest) and "max_tokens" in request.allow_degrade:
             fits = int((late.left - bounds.ttft) / bounds.tpot) + 1 if bounds.tpot > 0 else 0
             if self._params.degrade_tokens_min <= fits < request.max_tokens:
                 return Verdict("degrade", f"{said}; max_tokens {fits} fit", max_tokens=fits)
@@ -198,7 +198,7 @@ class Predictive:
         request, verdict = event.request, event.verdict
         if verdict.asks_scale_out:
             self._asked_ns[request.model] = event.at_ns
-        if verdict.prediction is None or verdict.kind in ("reject", "transfer"):
+        if verdict.prediction is None or verdict.error is not None:
             return
         self._open[request.id] = _Open(
             event.at_ns,

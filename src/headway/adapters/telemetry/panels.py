@@ -1,0 +1,119 @@
+"""The graphs of the Grafana dashboard, in its order."""
+
+from typing import Final
+
+import msgspec
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One graph: its queries by legend."""
+
+    title: str
+    unit: str  # of Grafana's list
+    queries: tuple[tuple[str, str], ...]  # (legend, PromQL)
+    text: str = ""
+
+
+def _rate(name: str, by: str) -> str:
+    return f"sum by ({by}) (rate({name}[$__rate_interval]))"
+
+
+def _quantiles(name: str) -> tuple[tuple[str, str], ...]:
+    # Cold requests are a class of their own and never averaged with the others.
+    buckets = f'sum by (le) (rate({name}_bucket{{cold="false"}}[$__rate_interval]))'
+    return tuple((f"p{q}", f"histogram_quantile({q / 100:g}, {buckets})") for q in (50, 95, 99))
+
+
+_TTFT: Final = "headway_request_ttft_seconds"
+PANELS: Final = (
+    Panel("Time to first token", "s", _quantiles(_TTFT), "Hot requests."),
+    Panel("Time per output token", "s", _quantiles("headway_request_tpot_seconds"), "Hot requests."),
+    Panel("End to end", "s", _quantiles("headway_request_e2e_seconds"), "Hot requests."),
+    Panel("Time in queues", "s", _quantiles("headway_request_queue_seconds"), "Hot requests, all queues."),
+    Panel(
+        "Cold requests: time to first token",
+        "s",
+        (
+            (
+                "p95",
+                f'histogram_quantile(0.95, sum by (le) (rate({_TTFT}_bucket{{cold="true"}}[$__rate_interval])))',
+            ),
+        ),
+        "Those that waited for a model to load.",
+    ),
+    Panel("Requests that ended", "reqps", (("{{outcome}}", _rate("headway_requests_total", "outcome")),)),
+    Panel("Admission verdicts", "reqps", (("{{verdict}}", _rate("headway_admission_total", "verdict")),)),
+    Panel(
+        "Admission: how its predictions hold",
+        "percentunit",
+        (
+            ("within the bound {{promise}}", "headway_admission_prediction_coverage"),
+            ("refused and would have kept its SLO", "headway_admission_false_reject_ratio"),
+            ("quantile", "headway_admission_quantile"),
+        ),
+        "Coverage should follow the quantile.",
+    ),
+    Panel(
+        "Sequences",
+        "short",
+        (
+            ("running {{replica}}", "headway_requests_running"),
+            ("waiting {{replica}}", "headway_requests_waiting"),
+        ),
+        "`gateway` is the global queue.",
+    ),
+    Panel(
+        "Tokens",
+        "short",
+        (
+            ("prompt {{model}}", _rate("headway_prompt_tokens_total", "model")),
+            ("generated {{model}}", _rate("headway_generation_tokens_total", "model")),
+        ),
+        "Per second.",
+    ),
+    Panel("KV blocks in use", "percentunit", (("{{replica}}", "headway_kv_blocks_used / headway_kv_blocks_total"),)),
+    Panel(
+        "Prefix cache hits",
+        "percentunit",
+        (
+            (
+                "{{replica}}",
+                f"{_rate('headway_prefix_cache_hit_tokens_total', 'replica')} / "
+                f"{_rate('headway_prefix_cache_query_tokens_total', 'replica')}",
+            ),
+        ),
+        "Share of the prompt tokens that were looked up.",
+    ),
+    Panel(
+        "Prefix knowledge",
+        "short",
+        (
+            ("predicted {{model}}", _rate("headway_prefix_predicted_tokens_total", "model")),
+            ("reported {{model}}", _rate("headway_prefix_reported_tokens_total", "model")),
+            ("predicted, not cached {{model}}", _rate("headway_prefix_overpredicted_tokens_total", "model")),
+            ("cached, not predicted {{model}}", _rate("headway_prefix_underpredicted_tokens_total", "model")),
+        ),
+        "Cached prompt tokens per second, as the router believed and as replicas said.",
+    ),
+    Panel(
+        "Dispatches by prefix",
+        "short",
+        (("{{model}} hashed {{hashed}}", _rate("headway_prefix_dispatches_total", "model, hashed")),),
+        "Per second; without hashes routing cannot look at prefixes.",
+    ),
+    Panel("Preemptions", "short", (("{{replica}}", _rate("headway_preemptions_total", "replica")),), "Per second."),
+    Panel(
+        "Engine step",
+        "s",
+        (
+            (
+                "{{replica}}",
+                f"{_rate('headway_scheduler_step_seconds_sum', 'replica')} / "
+                f"{_rate('headway_scheduler_step_seconds_count', 'replica')}",
+            ),
+        ),
+        "Mean time.",
+    ),
+    Panel("Device seconds", "short", (("{{tenant}}", _rate("headway_gpu_seconds_total", "tenant")),), "Per second."),
+    Panel("Evidence lost", "short", (("{{sink}}", _rate("headway_evidence_lost_total", "sink")),), "Per second."),
+)
