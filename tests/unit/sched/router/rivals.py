@@ -38,7 +38,7 @@ def view(rng: Random, name: str, request: LlmRequest) -> View:
         hit_tokens=min(rng.choice((0, 0, 16, 32, 64, 128, 384)), request.prompt_tokens - 1),
         uncached_in_flight=rng.choice((0, 0, 50, 4000, 400_000)),
         kv_usage=rng.choice((0.0, 0.3, 0.5, 0.99)),
-        kv_tokens_total=rng.choice((0, 4096)),
+        kv_tokens_total=rng.choice((0, 500, 4096)),
         prefill_tokens_per_s=rng.choice((0.0, 1000.0, 1000.0, 20_000.0)),
         step_ns=rng.choice((0, 20 * NS_PER_MS)),
         age_ns=rng.choice((0, NS_PER_S)),

@@ -239,26 +239,25 @@ class Preble:
             known.append((event.at_ns, event.since_dispatch_ns))
 
     def _end(self, event: Ended) -> None:
-        first_ns, prefix = self._close(event.request, event.replica)
-        if event.output_tokens > 1:
-            if first_ns is not None:
-                known = self._tpots.setdefault(event.replica, deque(maxlen=_TPOTS))
-                known.append(s_from_ns(event.at_ns - first_ns) / (event.output_tokens - 1))
-                self._tpot[event.replica] = median(known)
-            if prefix is not None:
-                prefix.answers += 1
-                prefix.answer_tokens += event.output_tokens
-
-    def _close(self, request: RequestId, node: NodeId) -> tuple[Ns | None, _Prefix | None]:
-        """End a dispatch; return when its first token came, and its prefix."""
-        number, first_ns = self._open.pop((request, node), (None, None))
+        number, first_ns = self._open.get((event.request, event.replica), (None, None))
         prefix = None if number is None else self._prefixes.get(number)
-        if number is not None and prefix is not None and node in prefix.active:
+        if event.output_tokens > 1 and first_ns is not None:
+            known = self._tpots.setdefault(event.replica, deque(maxlen=_TPOTS))
+            known.append(s_from_ns(event.at_ns - first_ns) / (event.output_tokens - 1))
+            self._tpot[event.replica] = median(known)
+        if event.output_tokens > 1 and prefix is not None:
+            prefix.answers += 1
+            prefix.answer_tokens += event.output_tokens
+        self._close(event.request, event.replica)
+
+    def _close(self, request: RequestId, node: NodeId) -> None:
+        number, _first_ns = self._open.pop((request, node), (None, None))
+        prefix = None if number is None else self._prefixes.get(number)
+        if number is not None and prefix is not None:
             prefix.active[node] -= 1
             if not prefix.active[node]:
                 del prefix.active[node]
             self._settle(number)
-        return first_ns, prefix
 
     def _left(self, node: NodeId) -> None:
         for key in [key for key in self._open if key[1] == node]:

@@ -44,7 +44,7 @@ def test_a_replica_without_free_kv_takes_nothing_while_another_has_room() -> Non
 
 
 def test_a_prefix_that_everybody_holds_speaks_for_nobody() -> None:  # production-stack#957
-    views = [View("rep-a", requests=4, hit_tokens=640), View("rep-b", requests=1, hit_tokens=640)]
+    views = [View("rep-a", requests=4, hit_tokens=640), View("rep-b", requests=1, hit_tokens=624)]
     assert names(POLICY.rank(LONG, views, 0))[0] == "rep-b"
 
 

@@ -14,8 +14,8 @@ FLEET = [View(f"rep-{place}", prefill_tokens_per_s=1000.0) for place in range(8)
 
 
 def prompt(prefix: int, name: str = "req-1") -> LlmRequest:
-    """600 tokens, of which the first 512 are the prefix's own."""
-    tokens = tuple(prefix * 1000 + place for place in range(600))
+    """600 tokens, of which the first 512 are the prefix's and the others the request's own."""
+    tokens = tuple(prefix * 1000 + place if place < 512 else len(name) + int(name[4:]) for place in range(600))
     return llm(name, tokens=tokens, block_hashes=block_hashes(cache_root(model="m"), tokens, 16), block_tokens=16)
 
 

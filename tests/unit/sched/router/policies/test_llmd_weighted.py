@@ -27,7 +27,9 @@ def test_is_the_published_weighted_sum() -> None:
         policy = LlmdWeighted(params)
         for request, views in fleets("llmd_weighted"):
             sums = published(params, request, views)
-            assert math.isclose(sums[names(policy.rank(request, views, 0))[0]], max(sums.values()), abs_tol=1e-9)
+            ranked = policy.rank(request, views, 0)
+            assert math.isclose(sums[ranked[0].replica], max(sums.values()), abs_tol=1e-9)
+            assert all(math.isclose(-item.score, sums[item.replica], abs_tol=1e-9) for item in ranked)
 
 
 def test_equal_sums_are_drawn() -> None:

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from statistics import mean, median
 
 import msgspec
+import pytest
 from tests.unit.sched.router.rivals import BLOCK, fleets, history, names
 from tests.unit.sched.router.views import View, llm
 
@@ -113,7 +114,8 @@ def doubled(group: Group, worker: str, at_ns: int) -> bool:
     return bool(early and late) and mean(late) >= 2 * mean(early)
 
 
-def published(told: Told, request: LlmRequest, views: list[View], at_ns: int) -> str:
+def published(told: Told, request: LlmRequest, views: list[View], at_ns: int) -> tuple[str, dict[str, float]]:
+    """Who is chosen, and the cost of everybody."""
     slowest = min([v.prefill_tokens_per_s for v in views if v.prefill_tokens_per_s] or [1.0])
     rates = {v.id: v.prefill_tokens_per_s or slowest for v in views}
     loads = {
@@ -126,14 +128,16 @@ def published(told: Told, request: LlmRequest, views: list[View], at_ns: int) ->
         home, light = min(homes, key=lambda n: loads[n]), min(sorted(loads), key=lambda n: loads[n])
         cost = cost_of(told, group, home, rates[home])
         if light in homes or loads[home] <= 1.5 * loads[light]:
-            return home
+            return home, loads
         if all(
             other is group or not cost_of(told, other, home, rates[home])
             for other in told.groups
             if home in other.where
         ):
-            return light if doubled(group, home, at_ns) and loads[home] >= loads[light] + cost / 2 else home
-        return light if loads[home] >= loads[light] + cost else home
+            is_shared = doubled(group, home, at_ns) and loads[home] >= loads[light] + cost / 2
+        else:
+            is_shared = loads[home] >= loads[light] + cost
+        return light if is_shared else home, loads
     totals = {}
     for v in views:
         new = request.prompt_tokens - (cached if v.id in homes else 0)
@@ -145,7 +149,7 @@ def published(told: Told, request: LlmRequest, views: list[View], at_ns: int) ->
                     freed += other.tokens
                     evicted += other.misses * len(other.window) * other.tokens / rates[v.id]
         totals[v.id] = loads[v.id] + new / rates[v.id] + evicted
-    return min(sorted(totals), key=lambda n: round(totals[n], 9))
+    return min(sorted(totals), key=lambda n: round(totals[n], 9)), totals
 
 
 def test_is_the_published_choice() -> None:
@@ -156,9 +160,11 @@ def test_is_the_published_choice() -> None:
             policy.observe(event)
         told, now = tell(events), events[-1].at_ns + NS_PER_S
         for request, views in fleets(f"preble-{place}", 20):
-            (first, *_rest) = policy.rank(request, views, now)
-            assert first.replica == published(told, request, views, now), (place, request.id, first)
-            kinds.add(first.reason.split(";")[0])
+            ranked = policy.rank(request, views, now)
+            chosen, costs = published(told, request, views, now)
+            assert ranked[0].replica == chosen, (place, request.id, ranked)
+            assert {item.replica: pytest.approx(item.score, abs=1e-9) for item in ranked} == costs
+            kinds.add(ranked[0].reason.split(";")[0])
     assert kinds == {"exploit", "explore", "shared"}
 
 
@@ -186,6 +192,7 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
 
 def test_a_replicas_only_prefix_is_shared_once_its_ttft_has_doubled() -> None:
     policy, views = Preble(Preble.Params()), [View("rep-a"), View("rep-b")]
+    policy.observe(Dispatched(0, llm("other", prompt=8, max_tokens=2), B))  # less than half of what moves
     for n in range(12):
         request = conversation(f"req-{n}", 160)
         policy.observe(Dispatched(n * 15 * NS_PER_S, request, A))

@@ -126,6 +126,15 @@ def test_an_evicted_session_routes_like_a_new_one() -> None:
     assert names(taught(1000, 0, A).rank(LATER, forgot, 0))[0] == B
 
 
+def test_only_the_last_64_samples_count() -> None:
+    policy = Smetric(Smetric.Params())
+    policy.observe(Dispatched(0, FIRST, A))
+    for n in range(300):
+        policy.observe(Dispatched(0, llm(f"r-{n}", prompt=1000 if n < 236 else 1), A))
+        policy.observe(FirstToken(0, RequestId(f"r-{n}"), A, NS_PER_S))
+        assert (names(policy.rank(LATER, HOME, 0))[0] == A) == (n < 293)  # 7 of 64 above 57: the rank of 0.9
+
+
 def test_seven_samples_say_nothing_and_the_ninetieth_of_the_last_64_is_the_rate() -> None:
     policy = Smetric(Smetric.Params())
     policy.observe(Dispatched(0, FIRST, A))
