@@ -12,6 +12,7 @@ from tests.upstream_server import Fault, Script, Upstream
 
 from headway.adapters.gateway.relay.ports import Target
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings, LimitSettings, StreamSettings
+from headway.adapters.http1.chunks import payload_of
 from headway.adapters.upstream.pool import PoolSettings
 from headway.live.loop import run_loop
 
@@ -447,21 +448,27 @@ def test_a_slow_client_holds_the_upstream_back_and_one_that_takes_nothing_is_can
 
 
 def test_a_client_that_was_slow_gets_everything(upstream: Upstream) -> None:
-    upstream.script = Script(tokens=12_000)
-    body = {**STREAM, "max_tokens": 12_000}
+    upstream.script = Script(tokens=40_000)
+    body = {**STREAM, "max_tokens": 40_000}
 
     async def test(made: Rig) -> None:
+        loop = asyncio.get_running_loop()
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", made.port))
-            reader, writer = await asyncio.open_connection(sock=client)
-            writer.write(request(body))
+            await loop.sock_connect(client, ("127.0.0.1", made.port))
+            await loop.sock_sendall(client, request(body, headers="connection: close\r\n"))
             async with asyncio.timeout(10):
                 while not any(connection.is_stuck for connection in made.state.connections):
                     await asyncio.sleep(0)
-            assert text_of((await read_answer(reader)).body) == upstream.expected(body)
-            writer.close()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            parts = []
+            while part := await loop.sock_recv(client, 1 << 20):
+                parts.append(part)
+        _, _, stream = b"".join(parts).partition(b"\r\n\r\n")
+        assert stream.endswith(b"\r\n0\r\n\r\n")
+        assert text_of(payload_of(stream[:-5])) == upstream.expected(body)
+        assert made.serving.told == ["begun", "done success"]
 
     run(upstream, test)
 

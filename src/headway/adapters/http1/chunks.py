@@ -1,11 +1,14 @@
 """Chunked bodies (RFC 9112, 7.1), cut strictly. Extensions and trailers are dropped: no two hops agree on them."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_DIGITS: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?)?\r?")
 _TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
+SIZE_DIGITS_MAX: Final = 15
 SIZE_LINE_MAX: Final = 256  # longer ones are an attack, not an extension
 TRAILERS_MAX: Final = 16 * 1024
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -42,25 +45,17 @@ class ChunkCutter:
         if self._held:
             piece, self._held = self._held + piece, b""
         if not self._is_open and not self._in_trailer:
-            end = self._whole_chunks(piece)
-            if end == len(piece):
-                return piece
+            at, size, count = 0, len(piece), 0
+            while (end := piece.find(b"\r\n", at, at + SIZE_DIGITS_MAX + 2)) > 0:
+                length = _plain_size(piece[at:end])
+                at = end + length + 4
+                if not length or at > size or piece[at - 2 : at] != b"\r\n":
+                    break
+                count += 1
+                if at == size:
+                    self.chunks += count
+                    return piece
         return self._step_by_step(piece)
-
-    def _whole_chunks(self, piece: bytes) -> int:
-        """Return the piece's end when it is made of plain, whole, non-empty chunks, else 0."""
-        at, size, count = 0, len(piece), 0
-        while at < size:
-            match = _SIZE.match(piece, at)
-            if match is None or match.end() - match.end(1) != 2:
-                return 0
-            length = int(match[1], 16)
-            at = match.end() + length + 2
-            if not length or at > size or piece[at - 2 : at] != b"\r\n":
-                return 0
-            count += 1
-        self.chunks += count
-        return at
 
     def _step_by_step(self, piece: bytes) -> bytes:
         out: list[bytes] = []
@@ -120,6 +115,12 @@ class ChunkCutter:
         if self._trailer_bytes > TRAILERS_MAX:
             raise BadChunk("trailers too long")
         return match.end()
+
+
+@lru_cache(4096)  # a stream's chunks have few lengths, and a look-up is cheaper than a match
+def _plain_size(digits: bytes) -> int:
+    """Return the size that a line says which has nothing else in it, else 0."""
+    return int(digits, 16) if _DIGITS.fullmatch(digits) else 0
 
 
 def _may_be_size(start: bytes) -> bool:

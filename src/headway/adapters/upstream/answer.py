@@ -81,6 +81,7 @@ class Answer:
         self.state: State = "head"
         self.fields: AnswerFields | None = None
         self.head: AnswerHead | None = None
+        self.is_unbounded = False  # it ends with the connection
         self.is_clean = True  # nothing came behind its end
         self.first_byte_ns: Ns | None = None
         self._heads = heads
@@ -106,6 +107,7 @@ class Answer:
                 if fields.is_chunked:
                     self._cutter = ChunkCutter()
                 self._left = fields.length or 0
+                self.is_unbounded = fields.length is None and not fields.is_chunked
                 if fields.length == 0:
                     self._end(held)
                 return held
@@ -116,8 +118,7 @@ class Answer:
 
     def read_body(self, piece: bytes) -> bytes:
         """Return what the client gets of it. Raises BadAnswer."""
-        cutter, fields = self._cutter, self.fields
-        assert fields is not None  # the head was read
+        cutter = self._cutter
         if cutter is not None:
             try:
                 part = cutter.feed(piece)
@@ -125,7 +126,7 @@ class Answer:
                 raise BadAnswer(str(error)) from None
             if cutter.is_done:
                 self._end(cutter.rest)
-        elif fields.length is None:
+        elif self.is_unbounded:
             self._parts += 1
             part = framed(piece)
         else:
@@ -161,14 +162,14 @@ class Answer:
             raise BadAnswer("its answer was cut off")
         self._end(b"")
 
-    def require_last_event(self) -> None:
-        """Raise BadAnswer when an event stream ended in silence (semantic-router#3063)."""
+    @property
+    def is_told_over(self) -> bool:
+        """False for an event stream that ended in silence (semantic-router#3063)."""
         head = self.head
         if head is None or not head.is_event_stream or head.status != 200:
-            return
+            return True
         end = self._end_of_body()
-        if _DONE.search(end) is None and _ERROR.search(end) is None:
-            raise BadAnswer("its stream ended without [DONE]")
+        return _DONE.search(end) is not None or _ERROR.search(end) is not None
 
     def _end_of_body(self) -> bytes:
         end = b"".join(self._tail)

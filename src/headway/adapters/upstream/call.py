@@ -31,6 +31,7 @@ class Call:
         self._has_begun = False
         self._is_paused = False
         self._is_retried = False
+        self._time, self._idle_s = pool.loop.time, pool.settings.idle_timeout_s
 
     # From the pool
 
@@ -72,36 +73,36 @@ class Call:
         answer = self._answer
         assert answer is not None  # it was sent
         if not self._is_paused:
-            connection.deadline = self._pool.loop.time() + self._pool.settings.idle_timeout_s
+            connection.deadline = self._time() + self._idle_s
         try:
-            if answer.state == "head":
-                rest = answer.read_head(piece)
-                if rest is None:
-                    return
-                if not self._may_forward(answer, rest):
-                    return
-                piece = rest
-            self._forward(answer, piece)
+            if self._has_begun:
+                part = answer.read_body(piece)
+                if answer.state == "ended":
+                    self._complete(answer, part)
+                elif part:
+                    self._exchange.write(part)
+                return
+            rest = answer.read_head(piece)
+            if rest is not None and self._may_forward(answer, rest):
+                self._begin(answer, rest)
         except BadAnswer as error:
             self._fault(str(error))
 
-    def _forward(self, answer: Answer, piece: bytes) -> None:
-        part = answer.read_body(piece) if piece and answer.state != "ended" else b""
+    def _begin(self, answer: Answer, rest: bytes) -> None:
+        part = answer.read_body(rest) if rest and answer.state != "ended" else b""
         exchange = self._exchange
-        if answer.first_byte_ns is None:
-            answer.first_byte_ns = self._pool.now_ns()
-        if not self._has_begun:
-            self._has_begun = True
-            assert answer.head is not None  # it was read
-            exchange.begin(answer.head)
-            if answer.state != "ended":
-                self._answering.begun()
-                if self.is_over:  # the front did not want it any more
-                    return
+        answer.first_byte_ns = self._pool.now_ns()
+        assert answer.head is not None  # it was read
+        self._has_begun = True
+        exchange.begin(answer.head)
+        if answer.state == "ended":
+            self._complete(answer, part)
+            return
+        self._answering.begun()
+        if self.is_over:  # the front did not want it any more
+            return
         if part:
             exchange.write(part)
-        if answer.state == "ended":
-            self._complete(answer)
         else:
             exchange.flush()
 
@@ -117,7 +118,7 @@ class Call:
         assert answer is not None  # it was sent
         try:
             answer.closed()
-            self._complete(answer)
+            self._complete(answer, b"")
         except BadAnswer as error:
             self._fault(f"{error} ({reason})")
 
@@ -141,8 +142,11 @@ class Call:
             return False
         return True
 
-    def _complete(self, answer: Answer) -> None:
-        answer.require_last_event()
+    def _complete(self, answer: Answer, last: bytes) -> None:
+        if not answer.is_told_over:
+            if last:
+                self._exchange.write(last)
+            raise BadAnswer("its stream ended without [DONE]")
         fields, connection = answer.fields, self._connection
         assert fields is not None
         assert connection is not None  # an answer has ended
@@ -154,7 +158,7 @@ class Call:
         self._pool.release(connection, fields.keep_alive and answer.is_clean and connection.is_open)
         self._exchange.attach(None)
         self._answering.done(usage, "success" if fields.status < 400 else "neutral")
-        self._exchange.finish()
+        self._exchange.finish(last)
 
     def _fault(self, reason: str) -> None:
         self._end()

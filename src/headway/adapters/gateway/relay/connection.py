@@ -6,6 +6,7 @@ a time; what is pipelined behind it waits, within bounds.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from uvicorn.config import Config
@@ -170,9 +171,10 @@ class ClientConnection(asyncio.Protocol):
 
     # For the exchange (`Wire`)
 
-    def send(self, part: bytes) -> None:
-        """Write, without waiting."""
-        self._transport.write(part)
+    @property
+    def send(self) -> Callable[[bytes], None]:
+        """Writes, without waiting: the transport's own method, once per chunk without a call of ours."""
+        return self._transport.write
 
     def answered(self, keep_alive: bool) -> None:
         """The answer is complete."""

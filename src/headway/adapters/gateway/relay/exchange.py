@@ -1,5 +1,6 @@
 """The server side of one relayed request (`ports.Exchange`): what leaves for the client, and how it ends."""
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -20,8 +21,9 @@ CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 class Wire(Protocol):
     """The client's connection, as its exchange uses it."""
 
-    def send(self, part: bytes) -> None:
-        """Write, without waiting."""
+    @property
+    def send(self) -> Callable[[bytes], None]:
+        """Writes, without waiting."""
         ...
 
     @property
@@ -49,6 +51,7 @@ class RelayExchange:
         self.has_begun = False
         self.is_over = False
         self._serving, self._wire = serving, wire
+        self._send = wire.send
         self._id = prepared.request.id
         self._own_lines = prepared.own_lines
         self._keep_alive, self._is_old = arrival.head.keep_alive, arrival.head.minor == 0
@@ -89,30 +92,34 @@ class RelayExchange:
         """Send a part of the body."""
         if self.is_over:
             return
-        if self._first_byte_ns is None:
+        if self._held:
+            part, self._held = self._held + self._shaped(part), b""
             self._first_byte_ns = self._serving.now_ns()
-        if self._is_old and self._is_chunked:
-            part = payload_of(part)
-        self._held = self._held + part if self._held else part
+        elif self._is_old:
+            part = self._shaped(part)
+        self._send(part)
+
+    def _shaped(self, part: bytes) -> bytes:
+        return payload_of(part) if self._is_old and self._is_chunked else part
 
     def flush(self) -> None:
-        """Let what was begun and written leave, in one call of the system."""
-        held = self._held
-        if held and not self.is_over:
-            self._held = b""
-            self._wire.send(held)
+        """Let a head leave that no part of the body has followed yet."""
+        if self._held and not self.is_over:
+            held, self._held = self._held, b""
+            self._send(held)
 
     @property
     def _is_chunked(self) -> bool:
         return self._head is not None and self._head.framing == "chunked"
 
-    def finish(self) -> None:
+    def finish(self, last: bytes = b"") -> None:
         """The answer is complete."""
         if self.is_over:
             return
-        if self._is_chunked and not self._is_old:
-            self._held += LAST_CHUNK
-        self.flush()
+        if self._first_byte_ns is None and last:
+            self._first_byte_ns = self._serving.now_ns()
+        ending = LAST_CHUNK if self._is_chunked and not self._is_old else b""
+        self._send(self._held + self._shaped(last) + ending)
         self._end()
         self._wire.answered(self._keep_alive)
 
@@ -124,12 +131,12 @@ class RelayExchange:
         self._drop_call()
         self.flush()
         if head is None:
-            self._wire.send(error_answer(error, self._own_lines, self._keep_alive))
+            self._send(error_answer(error, self._own_lines, self._keep_alive))
             self._end()
             self._wire.answered(self._keep_alive)
         elif head.framing == "chunked" and head.is_event_stream:
             event = error_event(error)
-            self._wire.send(event if self._is_old else framed(event) + LAST_CHUNK)
+            self._send(event if self._is_old else framed(event) + LAST_CHUNK)
             self._end()
             self._wire.answered(self._keep_alive)
         else:

@@ -109,23 +109,23 @@ class Exchange(Protocol):
         ...
 
     def begin(self, head: AnswerHead) -> None:
-        """Send the head of the answer, at the next `flush`."""
+        """Send the head of the answer, with the first `write`, or at `flush`."""
         ...
 
     def write(self, part: bytes) -> None:
-        """Send a part of the body, at the next `flush`; with framing `chunked` it is whole, well-formed chunks."""
+        """Send a part of the body; with framing `chunked` it consists of whole, well-formed chunks."""
         ...
 
     def flush(self) -> None:
-        """Let what was begun and written leave now; `finish` and `fail` do so themselves."""
-        ...
-
-    def finish(self) -> None:
-        """The answer is complete."""
+        """Let a head leave that no part of the body has followed yet; `finish` and `fail` do so themselves."""
         ...
 
     def echo_model(self, name: str) -> None:
         """Nothing was sent yet: tell the client in a header which model answers in place of the one it named."""
+        ...
+
+    def finish(self, last: bytes = b"") -> None:
+        """The answer is complete with this part: one write for both."""
         ...
 
     def fail(self, error: ErrorOut) -> None:
