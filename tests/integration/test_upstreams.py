@@ -295,10 +295,16 @@ def test_a_fallback_answers_while_the_model_cannot_and_says_so() -> None:
                 assert headers["x-headway-model"] == "model-b"
 
 
-def test_own_engines_and_upstreams_serve_side_by_side() -> None:
+def test_own_engines_and_upstreams_serve_side_by_side_and_stand_in_for_each_other() -> None:
     # SPEC A6
     own = ("engine.kind=synthetic", "model.replicas=1", "aliases={small='synthetic'}")
-    with Upstream(Script()) as up, gateway(upstreams(one("a", up)), *own) as headway:
+    routes = ("front.routes.model-a.fallbacks=['synthetic']",)
+    with Upstream(Script()) as up, gateway(upstreams(one("a", up)), *own, *routes) as headway:
         status, headers, _ = headway.ask(body("small", max_tokens=4))
         assert (status, headers.get("x-headway-model")) == (200, "synthetic")
         assert content(headway.ask(body())[2]) == up.expected(body())
+        up.stop()
+        router = headway.running.live.front.router
+        headway.until(lambda: not router.can_serve("model-a", headway.running.live.relaying.now_ns()), "a is not well")
+        status, headers, _ = headway.ask(body(max_tokens=4))
+        assert (status, headers.get("x-headway-model")) == (200, "synthetic")

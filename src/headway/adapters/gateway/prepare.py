@@ -102,8 +102,7 @@ class Models:
 
     def text(self, name: str) -> tuple[ModelCard, Tokenizer]:
         """Return a text model. Raises RequestError when it is none."""
-        named = self.named(name)
-        if named is not None and named.root not in self._tokenizers:
+        if self._serving.directory.answering(name) not in self._tokenizers and self.named(name) is not None:
             raise invalid("model", f"The model `{name}` runs at an upstream: only generation requests are relayed.")
         card = self.card(name)
         if "text" not in card.modalities or card.id not in self._tokenizers:
