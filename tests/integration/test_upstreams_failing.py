@@ -67,7 +67,7 @@ def test_a_stream_that_breaks_ends_with_an_error_and_without_done(kind: str) -> 
         up.inject(Fault(kind, after=3, path="/v1/chat"))  # type: ignore[arg-type]  # one of the kinds
         status, _, raw = headway.ask(body(stream=True))
         assert status == 200
-        assert b"[DONE]" not in raw
+        assert b"data: [DONE]" not in raw
         last = raw.decode().strip().split("\n\n")[-1]
         assert last.startswith("data: ")
         assert "error" in json.loads(last[6:])
