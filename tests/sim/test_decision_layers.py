@@ -13,7 +13,7 @@ import headway
 from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.core.decisions import Decision, Layer
 from headway.core.effects import Record, Send
-from headway.core.events import MessageArrived
+from headway.core.events import DrainAsked, MessageArrived
 from headway.core.ids import NodeId
 from headway.core.messages import Finished, Probed, Report
 from headway.core.request import Slo
@@ -40,6 +40,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("front", "breaker"): "pool",
     ("front", "retry"): "pool",
     ("front", "hedge"): "pool",
+    ("control", "drain"): "pool",
     ("control", "migrate"): "pool",
     ("worker", "admit"): "batch",
     ("worker", "order"): "batch",
@@ -117,6 +118,7 @@ def failing() -> Fleet:
     ran = fleet(front=front)
     probed = MessageArrived(5 * NS_PER_MS, "probe", A, Probed(False, "no answer"))
     ran.sim.at(5 * NS_PER_MS, lambda _: ran.sim.feed(FRONT, probed))
+    ran.sim.at(6 * NS_PER_MS, lambda now: ran.sim.feed(CONTROL, DrainAsked(now, "an operator", B, True)))
     return run(ran, mix(8, gap_ns=NS_PER_MS))
 
 

@@ -90,6 +90,16 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
     output: tuple[int, ...] | None = None  # all sampled tokens, when known: its full blocks become cacheable
 
 
+class DrainAsked(msgspec.Struct, frozen=True, tag=True):
+    """Control: an operator takes a replica out, or brings it back. It holds until the opposite is asked, restarts
+    included."""
+
+    at_ns: Ns
+    cause: str
+    node: NodeId
+    is_draining: bool
+
+
 class StepDone(msgspec.Struct, frozen=True, tag=True):
     """WorkerNode: step `step` is done. Parallel arrays: `tokens[i]` was sampled for `seqs[i]`."""
 
@@ -172,6 +182,7 @@ Event = (
     | TimerFired
     | PeerLost
     | PeerJoined
+    | DrainAsked
     | StepDone
     | DenoiseDone
     | StepFailed

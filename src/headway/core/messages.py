@@ -210,6 +210,12 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Undrain(msgspec.Struct, frozen=True, tag=True):
+    """Accept requests again."""
+
+    reason: str
+
+
 class MigrationEnded(msgspec.Struct, frozen=True, tag=True):
     """Worker -> control."""
 
@@ -247,5 +253,6 @@ Message = (
     | Abort
     | Migrate
     | Drain
+    | Undrain
     | MigrationEnded
 )

@@ -96,3 +96,21 @@ class AdmissionFigures(msgspec.Struct, frozen=True):
         float | None
     )  # share of the refused that would have kept their SLO, by the sample that ran all the same
     shadows: int = 0  # of that sample, ever
+
+
+class ReplicaFigures(msgspec.Struct, frozen=True):
+    """One replica as a gateway sees it, for operators and metrics."""
+
+    replica: NodeId
+    state: Literal["loading", "ready", "draining", "lost"]
+    models: tuple[str, ...] = ()
+    incarnation: int = 0
+    is_up: bool = True  # by its health checks
+    breaker: Literal["closed", "open", "half_open"] = "closed"
+    in_flight: int = 0  # of this gateway
+    waiting: int = 0  # there, as far as known
+    running: int = 0
+    source: str = "counted"
+    age_ns: Ns | None = None  # of what is known
+    is_drained: bool = False  # an operator asked for it
+    reason: str | None = None  # why it is lost

@@ -25,6 +25,7 @@ from headway.live.eventlog import EventLog
 from headway.live.hub import Hub
 from headway.live.model_names import ModelNames
 from headway.live.relaying import Relaying
+from headway.live.replica_desk import ReplicaDesk
 from headway.live.serving import LiveServing, Wiring
 from headway.live.spec import ReplicaSpec, SupervisorSettings
 from headway.live.stores import TelemetrySettings, Timeline
@@ -84,6 +85,7 @@ class Live:
             in_flight=lambda: len(self.front.book.requests),
             rate_limits=self.front.book.quotas.limits,
             predictions=self.front.dispatch.gate.figures,
+            desk=ReplicaDesk(self.front.replica_figures, self._drivers[1].feed, lambda: self.control.control.drained),
         )
         self.relaying, self.upstreams = self._relay(plan, tell)
         self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready

@@ -30,6 +30,7 @@ from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.estimates import estimate
 from headway.live.exports import Exports
+from headway.live.replica_desk import ReplicaDesk
 from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
 from headway.live.streams import StreamEdge
 
@@ -47,6 +48,8 @@ class FrontView(Protocol):
 
     def prefix_figures(self) -> Sequence[PrefixFigures]: ...
 
+    def recovery_figures(self) -> Sequence[tuple[str, int]]: ...
+
 
 class Wiring(msgspec.Struct, frozen=True):
     """How a serving reaches its front and the replicas."""
@@ -57,6 +60,7 @@ class Wiring(msgspec.Struct, frozen=True):
     waiting: Callable[[], int]  # in the front's queue
     in_flight: Callable[[], int]  # that the front has not closed
     rate_limits: Callable[[TenantId, Ns], RateLimits]
+    desk: ReplicaDesk
     predictions: Callable[[], Sequence[AdmissionFigures]] = tuple  # how admission's have held
 
 
@@ -78,11 +82,13 @@ class LiveServing:
         self._wiring: Wiring | None = None
         self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
         self.directory: Directory = OwnModels()  # what relays knows more names
+        self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
         """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
+        self.drain = wiring.desk.drain
         self.rate_limits = lambda tenant: wiring.rate_limits(tenant, self.now_ns())
 
     @property
@@ -149,8 +155,17 @@ class LiveServing:
         reports = (*own, *self._board.upstreams.values())
         admissions = tuple(sorted(self._admissions.items()))
         prefixes = tuple(wired.front.prefix_figures())
-        lost, predictions = self.exports.lost(), tuple(wired.predictions())
-        return Stats(reports, wired.waiting(), wired.in_flight(), admissions, lost, prefixes, predictions)
+        return Stats(
+            reports=reports,
+            waiting=wired.waiting(),
+            in_flight=wired.in_flight(),
+            admissions=admissions,
+            exports_lost=self.exports.lost(),
+            prefixes=prefixes,
+            predictions=tuple(wired.predictions()),
+            recoveries=tuple(wired.front.recovery_figures()),
+            replicas=wired.desk.replicas(self._board, self.now_ns()),
+        )
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a replica."""

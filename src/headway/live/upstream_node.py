@@ -24,6 +24,7 @@ from headway.core.messages import (
     Refused,
     Report,
     Submit,
+    Undrain,
     WhatDoYouHold,
 )
 from headway.core.reports import ReplicaReport
@@ -46,7 +47,8 @@ class UpstreamNode:
         self.id, self.settings = node, settings
         self.incarnation = 0
         self.load = UpstreamLoad()
-        self.is_draining = False
+        self.is_draining = False  # it leaves for good
+        self.is_drained = False  # an operator asked
         self.offer = Offer({})
         self._pool, self._around = pool, around
         self._calls: dict[tuple[RequestId, int], NodeCall] = {}
@@ -147,8 +149,9 @@ class UpstreamNode:
             case WhatDoYouHold(number):
                 held = tuple(Held(request, epoch, 0) for request, epoch in self._calls)
                 self._tell(Holding(number, held))
-            case Drain():
-                self.drain()
+            case Drain() | Undrain():
+                self.is_drained = isinstance(frame.message, Drain)
+                self.report()
             case _:
                 pass  # hand-offs, migration and cache orders are for engines of ours
 
@@ -160,7 +163,7 @@ class UpstreamNode:
             self._tell(Refused(request.id, epoch, "unservable", message))
             return
         own_name = self.offer.own_name(request.model, request.lora)
-        if self.is_draining or own_name is None:
+        if self.is_drained or self.is_draining or own_name is None:
             self._tell(Refused(request.id, epoch, "draining", f"{self.id} serves {request.model} no more"))
             return
         if len(self._calls) >= self.settings.connection.connections_max:
@@ -251,7 +254,7 @@ class UpstreamNode:
             kv_blocks_free=round((1.0 - (usage or 0.0)) * total) if is_known else 0,
             kv_blocks_total=total if is_known else 0,
             submits_seen=self.load.number,
-            draining=self.is_draining,
+            draining=self.is_drained or self.is_draining,
             counters=self._counters(),
             models=names[1:],
             source="scrape" if figures.is_scraped else "counted",

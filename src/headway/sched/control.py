@@ -1,4 +1,4 @@
-"""What the control node does: hear reports, and move one request at a time."""
+"""What the control node does: hear reports, move one request at a time, drain what an operator names."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from headway.core.decisions import Alternative, Decision
 from headway.core.effects import Effect, Record, Send, WakeAt
 from headway.core.errors import InvariantError
 from headway.core.ids import NodeId, TimerId, TransferId
-from headway.core.messages import Holding, Migrate, MigrationEnded, WhatDoYouHold
+from headway.core.messages import Drain, Holding, Migrate, MigrationEnded, Undrain, WhatDoYouHold
 from headway.core.reports import ReplicaReport
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.fleet.migration import MigrationParams, Move, ReplicaLoad, choose_pair, choose_request
@@ -29,6 +29,7 @@ class Control:
 
     def __init__(self, params: MigrationParams | None, out: list[Effect]) -> None:
         self.reports: dict[NodeId, ReplicaReport] = {}
+        self.drained: dict[NodeId, str] = {}  # and why
         self.moved = 0
         self._params, self._out = params, out
         self._attempt: Attempt | None = None
@@ -94,6 +95,24 @@ class Control:
         self.reports.pop(node, None)
         if self._attempt is not None and node in (self._attempt.move.source, self._attempt.move.destination):
             self._end(at_ns)
+
+    def drain(self, node: NodeId, is_draining: bool, why: str, at_ns: Ns) -> None:
+        """An operator takes a replica out, or brings it back; asking twice changes nothing."""
+        if (node in self.drained) == is_draining:
+            return
+        chosen = "drain" if is_draining else "undrain"
+        self._out.append(Record(Decision("pool", at_ns, "drain", chosen, f"{node}: {why}")))
+        if is_draining:
+            self.drained[node] = why
+            self._out.append(Send(node, Drain(why)))
+        else:
+            del self.drained[node]
+            self._out.append(Send(node, Undrain(why)))
+
+    def joined(self, node: NodeId) -> None:
+        """A replica that restarts is still drained."""
+        if node in self.drained:
+            self._out.append(Send(node, Drain(self.drained[node])))
 
     def check(self) -> None:
         """Raise InvariantError when a move goes nowhere."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
     ClientGone,
+    DrainAsked,
     Event,
     MessageArrived,
     PeerJoined,
@@ -32,7 +33,7 @@ from headway.core.messages import (
     Tokens,
     WhatDoYouHold,
 )
-from headway.core.reports import PrefixFigures
+from headway.core.reports import PrefixFigures, ReplicaFigures
 from headway.core.units import Ns
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.admission.quota import Quotas
@@ -50,6 +51,7 @@ from headway.sched.fleet.retry import RetryBudget
 from headway.sched.front import Front
 from headway.sched.gate import Admissions, Ways
 from headway.sched.policies import admission_policy, routing_policy
+from headway.sched.router.fleet_view import Replica
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.watch import Watch
@@ -91,6 +93,31 @@ class FrontNode:
     def prefix_figures(self) -> Sequence[PrefixFigures]:
         """Predicted against reported cached tokens, per model."""
         return self.router.tally.figures()
+
+    def replica_figures(self, at_ns: Ns) -> Sequence[ReplicaFigures]:
+        """The replicas that are there, as this front sees them."""
+        return [self._figures(replica, at_ns) for replica in self.router.replicas.values()]
+
+    def _figures(self, replica: Replica, at_ns: Ns) -> ReplicaFigures:
+        report, guard = replica.report, self.guard
+        return ReplicaFigures(
+            replica=replica.id,
+            state="loading" if report is None else "draining" if report.draining else "ready",
+            models=() if report is None else (report.model, *report.models),
+            incarnation=replica.incarnation,
+            is_up=guard.health.is_up(replica.id),
+            breaker=guard.breakers.state(replica.id),
+            in_flight=replica.in_flight,
+            waiting=0 if report is None else report.waiting,
+            running=0 if report is None else report.running,
+            source=replica.source,
+            age_ns=None if report is None else at_ns - replica.heard_ns,
+        )
+
+    def recovery_figures(self) -> Sequence[tuple[str, int]]:
+        """What failed and how that was met, counted since the start."""
+        counts = self.front.recovery.counts
+        return [*counts.items(), ("breaker_opened", self.guard.openings), ("health_down", self.guard.downs)]
 
     def handle(self, event: Event) -> list[Effect]:
         """Fold in one event and return what must be done."""
@@ -206,6 +233,10 @@ class ControlNode:
                         control.ended(message, at_ns)
                     case _:
                         pass
+            case DrainAsked():
+                control.drain(event.node, event.is_draining, event.cause, at_ns)
+            case PeerJoined():
+                control.joined(event.node)
             case PeerLost():
                 control.lost(event.node, event.incarnation, at_ns)
             case TimerFired(timer=timer) if timer.startswith("move:"):

@@ -31,6 +31,7 @@ from headway.core.messages import (
     StageSent,
     Submit,
     TakeOverAck,
+    Undrain,
     WhatDoYouHold,
 )
 from headway.core.ports import ModelLimits
@@ -144,8 +145,9 @@ class WorkerNode:
             case ResetPrefixCache():
                 worker.machine.reset_prefix_cache()
                 worker.reporter.changed()
-            case Drain():
-                worker.is_draining = True
+            case Drain() | Undrain():
+                worker.is_draining = isinstance(message, Drain)
+                worker.reporter.changed()
             case _:
                 pass
 
@@ -215,8 +217,8 @@ class DiffusionNode:
                         worker.cancel(message, at_ns)
                     case WhatDoYouHold():
                         worker.holding(src, message)
-                    case Drain():
-                        worker.is_draining = True
+                    case Drain() | Undrain():
+                        worker.is_draining = isinstance(message, Drain)
                     case _:
                         pass
             case TimerFired(timer=timer) if timer == REPORT_TIMER:

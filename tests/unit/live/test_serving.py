@@ -7,22 +7,24 @@ import pytest
 from headway.adapters.gateway.ports import ModelCard
 from headway.core.decisions import Decision
 from headway.core.effects import End, Record
-from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
+from headway.core.events import ClientGone, DrainAsked, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
-from headway.core.reports import PrefixFigures, RateLimit, RateLimits, ReplicaReport
+from headway.core.reports import PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.clock import Clock
+from headway.live.replica_desk import ReplicaDesk
 from headway.live.serving import LiveServing, Wiring
 from headway.live.stores import TelemetrySettings, Timeline
 from headway.live.wire import Ready
 
 FRONT, REP, R, MODEL = NodeId("front"), NodeId("rep-0"), RequestId("req-1"), ModelId("m")
+UP = NodeId("up-a")
 REQUEST = LlmRequest(R, TenantId("t"), MODEL, (1,), SamplingParams(max_tokens=1), 0)
 
 
@@ -35,6 +37,9 @@ class Front:
 
     def prefix_figures(self) -> tuple[PrefixFigures, ...]:
         return (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)
+
+    def recovery_figures(self) -> tuple[tuple[str, int], ...]:
+        return (("retried", 2),)
 
 
 class World:
@@ -52,6 +57,7 @@ class World:
             send=lambda src, dst, message: self.sent.append((dst, message)),
             waiting=lambda: 3,
             in_flight=lambda: 5,
+            desk=ReplicaDesk(lambda _: [ReplicaFigures(UP, "ready")], self._feed, dict),
             rate_limits=lambda tenant, at_ns: RateLimits(requests=RateLimit(9, 4, at_ns - at_ns)),
         )
         self.serving.attach(wiring, [ModelCard("m", ("text",), 10, 0, 16, 100)])
@@ -68,6 +74,14 @@ class World:
 
 def record(request: str) -> EvidenceRecord:
     return evidence_record(FrontMarks(RequestId(request), TenantId("t"), 0, 1, 2, None, None, None, 3, 0), None)
+
+
+def test_operators_see_and_drain_replicas() -> None:  # SPEC A11
+    world = World()
+    assert [one.replica for one in world.serving.stats().replicas] == [REP, UP]
+    assert world.serving.stats().recoveries == (("retried", 2),)
+    world.serving.drain(UP, False)
+    assert world.events == [DrainAsked(7, "an operator asked", UP, False)]
 
 
 def test_what_the_edge_says_becomes_events() -> None:

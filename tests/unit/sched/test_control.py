@@ -1,9 +1,10 @@
 from tests.unit.sched.router.views import report
 
+from headway.core.decisions import Decision
 from headway.core.effects import Effect, Record, Send, WakeAt
-from headway.core.events import MessageArrived, PeerLost, TimerFired
+from headway.core.events import DrainAsked, MessageArrived, PeerJoined, PeerLost, TimerFired
 from headway.core.ids import NodeId, RequestId, TimerId
-from headway.core.messages import Held, Holding, Message, Migrate, MigrationEnded, Report, WhatDoYouHold
+from headway.core.messages import Drain, Held, Holding, Message, Migrate, MigrationEnded, Report, Undrain, WhatDoYouHold
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import ControlNode
@@ -88,3 +89,27 @@ def test_an_older_report_is_dropped() -> None:
     tower.message(HEAVY, Report(report(HEAVY, 5, running=4)))
     tower.message(HEAVY, Report(report(HEAVY, 4, running=9)))
     assert tower.node.control.reports[HEAVY].running == 4
+
+
+def asked(tower: Tower, is_draining: bool) -> list[tuple[str, Message]]:
+    tower.last = tower.node.handle(DrainAsked(0, "maintenance", HEAVY, is_draining))
+    return [(e.dst, e.message) for e in tower.last if isinstance(e, Send)]
+
+
+def test_an_operator_drains_a_replica_and_brings_it_back() -> None:  # SPEC A11, L-3
+    tower = Tower(None)
+    assert asked(tower, True) == [(HEAVY, Drain("maintenance"))]
+    assert [e.entry.chosen for e in tower.last if isinstance(e, Record) and isinstance(e.entry, Decision)] == ["drain"]
+    assert asked(tower, True) == []
+    assert asked(tower, False) == [(HEAVY, Undrain("maintenance"))]
+    assert asked(tower, False) == []
+
+
+def test_a_drained_replica_that_restarts_stays_drained() -> None:
+    tower = Tower(None)
+    asked(tower, True)
+    tower.node.handle(PeerLost(0, "t", HEAVY, 1))
+    effects = tower.node.handle(PeerJoined(0, "t", HEAVY, 2))
+    assert [(e.dst, e.message) for e in effects if isinstance(e, Send)] == [(HEAVY, Drain("maintenance"))]
+    asked(tower, False)
+    assert tower.node.handle(PeerJoined(0, "t", HEAVY, 3)) == []

@@ -15,6 +15,7 @@ from headway.core.messages import (
     Refused,
     Report,
     Submit,
+    Undrain,
     WhatDoYouHold,
 )
 from headway.core.plans import StepTiming
@@ -80,6 +81,8 @@ def test_refuses_text_and_what_comes_while_draining() -> None:  # SPEC A11
     (refused,) = easel.message(Submit(picture("req-2"), 1, number=2))
     assert isinstance(refused, Refused)
     assert refused.code == "draining"
+    easel.message(Undrain("done"))
+    assert not [said for said in easel.message(Submit(picture("req-3"), 1, number=3)) if isinstance(said, Refused)]
 
 
 def test_says_what_it_holds_until_its_front_is_lost() -> None:

@@ -18,6 +18,7 @@ from headway.core.messages import (
     Report,
     ResetPrefixCache,
     Tokens,
+    Undrain,
     WhatDoYouHold,
 )
 from headway.core.reports import KvEvents
@@ -137,6 +138,19 @@ def test_a_draining_replica_finishes_what_it_has_and_takes_nothing() -> None:  #
     bench.message(Drain("maintenance"), CONTROL)
     bench.submit(llm("req-2"), number=2)
     assert [refused.code for refused in bench.sent(Refused)] == ["draining"]
+    assert streamed(bench.finish()) == alone()
+
+
+def test_a_replica_that_is_brought_back_takes_requests_and_says_so() -> None:  # SPEC A11
+    bench = Bench()
+    bench.now_ns += NS_PER_S
+    bench.message(Drain("maintenance"), CONTROL)
+    assert [report.report.draining for report in bench.sent(Report)][-1:] == [True]
+    bench.now_ns += NS_PER_S
+    bench.message(Undrain("done"), CONTROL)
+    assert [report.report.draining for report in bench.sent(Report)][-1:] == [False]
+    bench.submit(llm("req-1"))
+    assert bench.sent(Refused) == []
     assert streamed(bench.finish()) == alone()
 
 

@@ -19,10 +19,12 @@ from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer
 from headway.adapters.gateway.prompts import Encoder
 from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.relay.prepare import Prepared as Relayed
+from headway.adapters.gateway.replicas import VERBS, ReplicaRoutes, Verb
+from headway.adapters.gateway.scrape import scrape
 from headway.adapters.gateway.session import Session
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
 from headway.adapters.gateway.tenants import KeyTable, Tenant
-from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics, Scrape
+from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import CapacityError, EngineError, RequestError
 
@@ -31,6 +33,7 @@ Endpoint = Callable[[Exchange, str], Awaitable[None]]
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
+_VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in VERBS}
 
 
 def build_app(serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> "Gateway":
@@ -49,13 +52,15 @@ class Gateway:
         models = Models(serving, tokenizers)
         self._preparer = Preparer(serving, models, self._encoder, settings)
         self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, settings)
-        self.metrics = Metrics(self._scrape, vllm_aliases=settings.metrics_aliases == "vllm")
+        self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
+        self._replicas = ReplicaRoutes(serving, self._keys)
         self._fixed = self._table()
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
             (_MODEL, {"GET": self._known(self._plain.model)}),
             (_EVIDENCE, {"GET": self._of_tenant_named(self._plain.evidence)}),
         ]
+        self._patterns += [(_VERBS[verb], {"POST": self._drain(verb)}) for verb in VERBS]
 
     def _table(self) -> dict[str, dict[str, Endpoint]]:
         plain = self._plain
@@ -72,6 +77,7 @@ class Gateway:
             "/openapi.json": {"GET": self._document},
             "/debug/trace": {"GET": self._trace},
             "/v1/ledger": {"GET": self._of_tenant(plain.ledger)},
+            "/v1/replicas": {"GET": self._of_tenant(self._replicas.listing)},
             "/reset_prefix_cache": {"POST": self._reset},
             "/v1/estimates": {"POST": self._estimate},
         }
@@ -221,6 +227,9 @@ class Gateway:
     async def _document(self, exchange: Exchange, _: str) -> None:
         await exchange.respond(200, openapi_json())
 
+    def _drain(self, verb: Verb) -> Endpoint:
+        return self._of_tenant_named(lambda replica, tenant: self._replicas.drain(replica, verb, tenant))
+
     def _with_body(self, answer: Callable[[bytes], Awaitable[JsonObject]]) -> Endpoint:
         async def endpoint(exchange: Exchange, _: str) -> None:
             self._tenant(exchange)
@@ -269,19 +278,6 @@ class Gateway:
             slo=slo_of(exchange.headers, slo, exchange.received_ns),
             received_ns=exchange.received_ns,
             body_ns=body_ns,
-        )
-
-    def _scrape(self) -> Scrape:
-        stats = self._serving.stats()
-        accounts = [view for view, _ in self._serving.accounts()]
-        return Scrape(
-            stats.reports,
-            stats.waiting,
-            stats.admissions,
-            accounts,
-            stats.exports_lost,
-            stats.prefixes,
-            stats.predictions,
         )
 
 

@@ -17,12 +17,15 @@ _POST: Final = {
     "/tokenize": (TokenizeBody, "Turn text or messages into tokens"),
     "/detokenize": (DetokenizeBody, "Turn tokens into text"),
     "/v1/estimates": (EstimateBody, "Predict time, memory and price before the work"),
+    "/v1/replicas/{id}/drain": (None, "Take a replica out; what runs there ends as it would"),
+    "/v1/replicas/{id}/undrain": (None, "Bring a drained replica back"),
     "/reset_prefix_cache": (None, "Forget every unreferenced cached block"),
 }
 _GET: Final = {
     "/v1/models": "List the models",
     "/v1/models/{id}": "Describe one model",
     "/v1/ledger": "Every account of the ledger",
+    "/v1/replicas": "Every replica with its health, breaker and load",
     "/v1/requests/{id}/evidence": "Where the time of one request went",
     "/health": "The process lives",
     "/ready": "Requests can be served",

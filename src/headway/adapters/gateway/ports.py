@@ -7,9 +7,9 @@ import msgspec
 
 from headway.core.effects import Admitted, Deliver, End
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import RequestId, TenantId
+from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
@@ -61,6 +61,8 @@ class Stats(msgspec.Struct, frozen=True):
     exports_lost: tuple[tuple[str, int], ...] = ()  # sink of evidence -> records that it lost
     prefixes: tuple[PrefixFigures, ...] = ()
     predictions: tuple[AdmissionFigures, ...] = ()  # how admission's have held, per model
+    recoveries: tuple[tuple[str, int], ...] = ()  # what failed and how that was met -> how often, since start
+    replicas: tuple[ReplicaFigures, ...] = ()
 
 
 class TokenStream(Protocol):
@@ -105,6 +107,8 @@ class OwnModels:
 
 class Serving(Protocol):
     """The system behind the gateway. Called from the event loop only; no call blocks."""
+
+    drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
 
     def now_ns(self) -> Ns:
         """The run's clock."""

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from headway.core.evidence import EvidenceRecord
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -38,6 +38,8 @@ class Scrape(msgspec.Struct, frozen=True):
     exports_lost: Sequence[tuple[str, int]] = ()
     prefixes: Sequence[PrefixFigures] = ()
     predictions: Sequence[AdmissionFigures] = ()
+    recoveries: Sequence[tuple[str, int]] = ()
+    replicas: Sequence[ReplicaFigures] = ()
 
 
 class Metrics:
@@ -143,6 +145,7 @@ class _Live(Collector):
         yield from _counters(scrape)
         yield from _prefixes(scrape.prefixes)
         yield from _predictions(scrape.predictions)
+        yield from _failures(scrape)
         yield _step_seconds(scrape.reports)
         yield _gpu_seconds(scrape)
         if self._aliases:
@@ -187,6 +190,18 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
     for sink, count in scrape.exports_lost:
         lost.add_metric([sink], count)
     yield lost
+
+
+def _failures(scrape: Scrape) -> Iterator[Metric]:
+    events = CounterMetricFamily("headway_recovery", "What failed, and how that was met.", labels=["event"])
+    for event, count in scrape.recoveries:
+        events.add_metric([event], count)
+    yield events
+    usable = _per_replica("headway_replica_usable", "1 while state, health checks and breaker let it take requests.")
+    for replica in scrape.replicas:
+        is_usable = replica.state == "ready" and replica.is_up and replica.breaker == "closed"
+        usable.add_metric([replica.replica], int(is_usable))
+    yield usable
 
 
 def _prefixes(figures: Sequence[PrefixFigures]) -> Iterator[Metric]:

@@ -115,5 +115,7 @@ PANELS: Final = (
         "Mean time.",
     ),
     Panel("Device seconds", "short", (("{{tenant}}", _rate("headway_gpu_seconds_total", "tenant")),), "Per second."),
+    Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
+    Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),
     Panel("Evidence lost", "short", (("{{sink}}", _rate("headway_evidence_lost_total", "sink")),), "Per second."),
 )

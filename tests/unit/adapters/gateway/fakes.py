@@ -16,7 +16,7 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evide
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
 from headway.core.messages import TokenScores
-from headway.core.reports import RateLimits, ReplicaReport
+from headway.core.reports import RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import NS_PER_MS
 
@@ -96,6 +96,8 @@ class FakeServing:
         self.stopped: list[tuple[RequestId, int]] = []
         self.closures: list[tuple[RequestId, int | None, int]] = []
         self.resets = 0
+        self.drains: list[tuple[NodeId, bool]] = []
+        self.drain = lambda replica, is_draining: self.drains.append((replica, is_draining))
         self.limits = RateLimits()
         self.directory: Directory = OwnModels()
         self._clock = 0
@@ -186,7 +188,10 @@ class FakeServing:
         counters = (("prefix_hit_tokens", self._hits), ("steps", 4), ("step_ns", 2_000_000_000))
         report = ReplicaReport(REPLICA, 1, 1, 0, "llm", MODEL, 2, 3, 0, 0, 60, 64, 0, counters=counters)
         live = sum(not stream.ended for stream in self.streams.values())
-        return Stats((report,), waiting=1, in_flight=live, admissions=(("admit", len(self.requests)),))
+        figures = ReplicaFigures(REPLICA, "ready", (MODEL,), 2, in_flight=1, age_ns=NS_PER_MS)
+        return Stats(
+            (report,), replicas=(figures,), waiting=1, in_flight=live, admissions=(("admit", len(self.requests)),)
+        )
 
     def ready(self) -> tuple[bool, str]:
         return self.is_ready

@@ -219,6 +219,26 @@ def test_only_an_admin_resets_the_cache_where_there_is_one() -> None:
     assert post(serving, b"", "/reset_prefix_cache").status == 200
 
 
+def test_an_admin_sees_drains_and_brings_back_replicas() -> None:
+    # SPEC A11
+    serving = FakeServing(TOY)
+    refused, listed, drained, back, unknown = many(
+        serving,
+        ("POST", "/v1/replicas/rep-0/drain", b"", "sk-a"),
+        ("GET", "/v1/replicas", b"", "sk-root"),
+        ("POST", "/v1/replicas/rep-0/drain", b"", "sk-root"),
+        ("POST", "/v1/replicas/rep-0/undrain", b"", "sk-root"),
+        ("POST", "/v1/replicas/rep-9/drain", b"", "sk-root"),
+    )
+    assert_error(refused, 403, "admin_only")
+    (shown,) = listed.json()["data"]
+    assert (shown["id"], shown["state"], shown["health"], shown["breaker"]) == ("rep-0", "ready", "up", "closed")
+    assert (shown["in_flight"], shown["age_ms"], shown["drained"]) == (1, 1.0, False)
+    assert (drained.json(), back.json()) == ({"id": "rep-0", "drained": True}, {"id": "rep-0", "drained": False})
+    assert_error(unknown, 404, "replica_not_found")
+    assert serving.drains == [("rep-0", True), ("rep-0", False)]
+
+
 def test_a_trace_is_for_admins_and_covers_what_was_asked() -> None:
     # SPEC I4
     serving = FakeServing(TOY)

@@ -7,7 +7,7 @@ from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaFigures, ReplicaReport
 
 CONTRACT_NAMES = [
     "headway_request_ttft_seconds",
@@ -41,6 +41,8 @@ SCRAPE = Scrape(
     waiting=5,
     admissions=(("admit", 7), ("reject", 1)),
     exports_lost=(("otlp", 3),),
+    recoveries=(("retried", 4),),
+    replicas=(ReplicaFigures(NodeId("rep-0"), "ready"), ReplicaFigures(NodeId("up-a"), "ready", breaker="open")),
     prefixes=(PrefixFigures("toy", 8, 2, predicted_tokens=640, reported_tokens=512, over_tokens=192, under_tokens=64),),
     accounts=(AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 1_500_000),),
 )
@@ -100,6 +102,13 @@ def test_reports_become_gauges_and_counters() -> None:
     assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1
     assert got['headway_admission_total{verdict="reject"}'] == 1
     assert got['headway_gpu_seconds_total{model="toy",tenant="a"}'] == 1.5
+
+
+def test_failures_and_who_may_be_used_are_told() -> None:  # SPEC A11
+    got = samples(Metrics(lambda: SCRAPE))
+    assert got['headway_recovery_total{event="retried"}'] == 4
+    assert got['headway_replica_usable{replica="rep-0"}'] == 1
+    assert got['headway_replica_usable{replica="up-a"}'] == 0
 
 
 def test_predicted_and_reported_cached_tokens_are_told_by_model() -> None:  # AMD-AGI/Infera#143

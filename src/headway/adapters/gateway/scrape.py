@@ -1,0 +1,20 @@
+"""What /metrics reads of the system behind the gateway."""
+
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.telemetry.metrics import Scrape
+
+
+def scrape(serving: Serving) -> Scrape:
+    """Live numbers, once per scrape."""
+    stats = serving.stats()
+    return Scrape(
+        reports=stats.reports,
+        waiting=stats.waiting,
+        admissions=stats.admissions,
+        accounts=[view for view, _ in serving.accounts()],
+        exports_lost=stats.exports_lost,
+        prefixes=stats.prefixes,
+        predictions=stats.predictions,
+        recoveries=stats.recoveries,
+        replicas=stats.replicas,
+    )

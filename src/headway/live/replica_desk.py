@@ -1,0 +1,34 @@
+"""What operators see of replicas and do with them: the front's view, what is not there, and drains."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from headway.core.events import DrainAsked, Event
+from headway.core.ids import NodeId
+from headway.core.reports import ReplicaFigures
+from headway.core.units import Ns
+from headway.live.board import Board
+
+
+class ReplicaDesk(msgspec.Struct, frozen=True):
+    """Reads the front, asks the control node."""
+
+    seen: Callable[[Ns], Sequence[ReplicaFigures]]  # by the front
+    control: Callable[[Callable[[Ns], Event]], None]  # feeds the control node
+    drained: Callable[[], Mapping[NodeId, str]]  # as the control node has it
+
+    def replicas(self, board: Board, now_ns: Ns) -> tuple[ReplicaFigures, ...]:
+        """Those that are there as the front sees them, and those of ours that are not."""
+        present = {figures.replica: figures for figures in self.seen(now_ns)}
+        for node, known in board.replicas.items():
+            state: Literal["lost", "loading"] = "lost" if known.lost else "loading"
+            present.setdefault(node, ReplicaFigures(node, state, (known.model,), reason=known.lost))
+        drained = self.drained()
+        found = [msgspec.structs.replace(figures, is_drained=node in drained) for node, figures in present.items()]
+        return tuple(sorted(found, key=lambda figures: figures.replica))
+
+    def drain(self, replica: NodeId, is_draining: bool) -> None:
+        """Take a replica out, or bring it back."""
+        self.control(lambda at_ns: DrainAsked(at_ns, "an operator asked", replica, is_draining))

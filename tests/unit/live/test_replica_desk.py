@@ -1,0 +1,28 @@
+from headway.core.events import DrainAsked, Event
+from headway.core.ids import NodeId
+from headway.core.reports import ReplicaFigures
+from headway.cost.llm import StepCostParams
+from headway.live.board import Board
+from headway.live.replica_desk import ReplicaDesk
+from headway.live.stores import TelemetrySettings, Timeline
+
+REP, UP = NodeId("rep-0"), NodeId("up-a")
+
+
+def desk(events: list[Event]) -> ReplicaDesk:
+    seen = (ReplicaFigures(UP, "ready", ("m",), 1, breaker="open"),)
+    return ReplicaDesk(lambda _: seen, lambda make: events.append(make(7)), lambda: {UP: "an operator asked"})
+
+
+def test_replicas_are_those_of_the_front_and_those_of_ours_that_are_not_there() -> None:  # SPEC A11
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), StepCostParams(), lambda node, line: None)
+    assert [(one.replica, one.state) for one in desk([]).replicas(board, 0)] == [(REP, "loading"), (UP, "ready")]
+    board.lost(REP, 1, "exit code 1")
+    found = [(one.state, one.is_drained, one.breaker, one.reason) for one in desk([]).replicas(board, 0)]
+    assert found == [("lost", False, "closed", "exit code 1"), ("ready", True, "open", None)]
+
+
+def test_a_drain_goes_to_the_control_node() -> None:  # SPEC A11
+    events: list[Event] = []
+    desk(events).drain(REP, True)
+    assert events == [DrainAsked(7, "an operator asked", REP, True)]
