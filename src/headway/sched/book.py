@@ -15,6 +15,7 @@ from headway.core.messages import Finished, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
 from headway.sched.admission.quota import Quotas
+from headway.sched.foresight import Foresight
 from headway.sched.tracked import Leg as Leg
 from headway.sched.tracked import Tracked as Tracked
 
@@ -32,9 +33,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Book:
     """All requests that this front has not yet closed, and its ledger."""
 
-    def __init__(self, owner: str, limits: Limits, quotas: Quotas) -> None:
+    def __init__(self, owner: str, limits: Limits, quotas: Quotas, foresight: Foresight) -> None:
         self.ledger = Ledger(owner)
-        self.quotas = quotas
+        self.quotas, self.foresight = quotas, foresight
         self.requests: dict[RequestId, Tracked] = {}
         self.stale_dropped = 0  # tokens of older epochs
         self._limits = limits
@@ -47,6 +48,7 @@ class Book:
 
         Raises InvariantError for an id that is open already.
         """
+        event = self.foresight.arriving(event)
         request = event.request
         if request.id in self.requests:
             raise InvariantError(f"request {request.id} arrived twice; story: {self.requests[request.id].story}")
@@ -55,10 +57,7 @@ class Book:
         self.requests[request.id] = tracked
         lease = LeaseId(request.id)
         tokens = 0 if isinstance(request, DiffusionRequest) else request.max_tokens
-        for account, amount in (
-            (self._in_flight, 1),
-            (self._stream_bytes, self._stream_room(request)),
-        ):
+        for account, amount in ((self._in_flight, 1), (self._stream_bytes, self._stream_room(request))):
             if not account.reserve(lease, amount):
                 return tracked, self._no_room(request, account, amount)
         reserved = tokens + _prompt_tokens(request)
@@ -145,6 +144,7 @@ class Book:
             raise InvariantError(f"request {tracked.request.id} ended twice; story: {'; '.join(tracked.story)}")
         tracked.is_over = True
         tracked.output_tokens = output_tokens
+        self.foresight.ended(tracked.request, reason, output_tokens)
         tracked.outcome = "ok" if error is None and reason is not FinishReason.CANCELLED else str(reason)
         if error is not None and error.code is not None:
             tracked.outcome = error.code

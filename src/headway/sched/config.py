@@ -6,6 +6,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
+from headway.cost.output_length import LengthParams
 from headway.sched.admission.queue import QueueParams
 from headway.sched.admission.quota import Quota
 from headway.sched.dispatch import Patience
@@ -43,6 +44,7 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Patience = Patience()
     pools: PdPools = PdPools()
     prefix_index: IndexParams = IndexParams()
+    output_length: LengthParams = LengthParams()
     queue: QueueParams = QueueParams()
     quotas: dict[str, Quota] = {}  # by tenant
     quota_default: Quota | None = None  # of tenants that have none of their own; unset: no limits

@@ -14,6 +14,7 @@ from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher, Patience
 from headway.sched.fleet.breaker import Outcome
+from headway.sched.foresight import due
 from headway.sched.recovery import Recovery
 
 CLOSE_GRACE_NS: Final = 1_000_000_000  # a gone client's edge may never say StreamClosed
@@ -163,6 +164,10 @@ class Front:
                 self.dispatch.router.begun(tracked.request, src, cached, at_ns)
             if deliver.index == 0:
                 self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
+            if deliver.index >= tracked.output_due:
+                tracked.request = self.book.foresight.outgrown(tracked.request, deliver.index + 1)
+                tracked.output_due = due(tracked.request)
+                self.dispatch.router.expect(tracked.request, src)
             if tracked.take_over is not None:
                 self.ownership.settle(tracked, at_ns)
 

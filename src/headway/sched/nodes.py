@@ -48,6 +48,7 @@ from headway.sched.fleet.guard import Guard
 from headway.sched.fleet.hedge import Hedging
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.fleet.retry import RetryBudget
+from headway.sched.foresight import Foresight
 from headway.sched.front import Front
 from headway.sched.gate import Admissions, Ways
 from headway.sched.policies import admission_policy, routing_policy
@@ -66,7 +67,7 @@ class FrontNode:
         self._id = node
         self._out: list[Effect] = []
         limits = FrontLimits(config.in_flight_max, config.stream_bytes_max, config.stream_bytes_per_token)
-        self.book = Book(node, limits, Quotas(config.quotas, config.quota_default))
+        self.book = Book(node, limits, Quotas(config.quotas, config.quota_default), Foresight(config.output_length))
         own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
         choices = Choices(routing_policy(config.router), own)
         self.guard = Guard(config.health, config.breaker, self._out)

@@ -13,6 +13,7 @@ from headway.core.lifecycle import Change, RequestState, advance
 from headway.core.messages import TakeOver
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
+from headway.sched.foresight import due
 
 STORY_LENGTH: Final = 32
 
@@ -49,6 +50,7 @@ class Tracked:
         self.taken: TransferId | None = None  # by which its owner took it over; None: it was dispatched there
         self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
         self.emitted: list[int] = []
+        self.output_due = due(event.request)  # tokens; with one more, the predicted length is corrected
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
         self.changed_ns: Ns = event.at_ns  # its state, last

@@ -210,6 +210,14 @@ class Replica:
         self.look(at_ns)
         return sent.at_ns
 
+    def expect(self, request: Request) -> None:
+        """Its output is now predicted to be of another length."""
+        sent = self._sent.get(request.id)
+        if sent is not None:
+            tokens = expected_output(request)
+            self.output_tokens_expected += tokens - sent.output_tokens
+            sent.output_tokens = tokens
+
     def adopt(self, request: Request) -> None:
         """The request moved here from another replica; reports already count it."""
         sent = Sent(self.number, 0, 0, expected_output(request), self.now_ns, begun_ns=self.now_ns)

@@ -27,8 +27,8 @@ class ShortestPredicted(StaticOrder):
     sees: ClassVar[str] = "prompt length, predicted output length, the belief about step times"
     good_at: ClassVar[str] = "mean latency under mixed lengths"
     blind_spot: ClassVar[str] = (
-        "only as good as the predicted length, and nothing predicts one yet: every output counts as the "
-        "smaller of max_tokens and unknown_tokens; long requests pay for the mean"
+        "only as good as the predicted length: until enough like it have ended, an output counts as the smaller of "
+        "max_tokens and unknown_tokens; long requests pay for the mean"
     )
 
     def __init__(self, params: Params, context: OrderContext) -> None:

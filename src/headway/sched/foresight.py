@@ -1,0 +1,50 @@
+"""Output lengths at the front (SPEC A3): what requests are planned with, and what their ends teach."""
+
+import sys
+from typing import Final
+
+import msgspec
+
+from headway.core.events import RequestArrived
+from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
+from headway.cost.output_length import LengthParams, OutputLengths
+
+# A client that left is one of its like: the replica worked for it that long. A deadline says nothing of the length.
+TEACHES: Final = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED)
+
+
+class Foresight:
+    """Router, admission and engine orders read `output_tokens_predicted` of the request; here it is set."""
+
+    def __init__(self, params: LengthParams) -> None:
+        self.lengths = OutputLengths(params)
+
+    def arriving(self, event: RequestArrived) -> RequestArrived:
+        """Return the event with a predicted length, unless the request has one or nothing is known of its like."""
+        request = event.request
+        if isinstance(request, DiffusionRequest) or request.output_tokens_predicted is not None:
+            return event
+        tokens = self.lengths.estimate(request)
+        if tokens is None:
+            return event
+        return msgspec.structs.replace(event, request=msgspec.structs.replace(request, output_tokens_predicted=tokens))
+
+    def outgrown(self, request: Request, generated: int) -> Request:
+        """The output is longer than predicted: return the request with what those that got so far came to."""
+        if not isinstance(request, LlmRequest):
+            return request  # nobody counts its tokens here
+        tokens = self.lengths.estimate(request, generated)
+        if tokens is None:
+            tokens = min(2 * generated, request.max_tokens)
+        return msgspec.structs.replace(request, output_tokens_predicted=tokens)
+
+    def ended(self, request: Request, reason: FinishReason, output_tokens: int) -> None:
+        """Learn from an output that is complete, or that its client had enough of."""
+        if reason in TEACHES and not isinstance(request, DiffusionRequest):
+            self.lengths.learn(request, output_tokens)
+
+
+def due(request: Request) -> int:
+    """Tokens after which the prediction of this request has proved too short; never, where nobody predicted."""
+    predicted = request.output_tokens_predicted if isinstance(request, LlmRequest) else None
+    return sys.maxsize if predicted is None else predicted
