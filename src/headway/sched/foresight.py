@@ -1,6 +1,5 @@
 """Output lengths at the front (SPEC A3): what requests are planned with, and what their ends teach."""
 
-import sys
 from typing import Final
 
 import msgspec
@@ -11,6 +10,8 @@ from headway.cost.output_length import LengthParams, OutputLengths
 
 # A client that left is one of its like: the replica worked for it that long. A deadline says nothing of the length.
 TEACHES: Final = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED)
+
+_NEVER: Final = 1 << 62
 
 
 class Foresight:
@@ -47,4 +48,4 @@ class Foresight:
 def due(request: Request) -> int:
     """Tokens after which the prediction of this request has proved too short; never, where nobody predicted."""
     predicted = request.output_tokens_predicted if isinstance(request, LlmRequest) else None
-    return sys.maxsize if predicted is None else predicted
+    return _NEVER if predicted is None else predicted

@@ -167,7 +167,7 @@ class Front:
             if deliver.index >= tracked.output_due:
                 tracked.request = self.book.foresight.outgrown(tracked.request, deliver.index + 1)
                 tracked.output_due = due(tracked.request)
-                self.dispatch.router.expect(tracked.request, src)
+                self.dispatch.router.replicas[src].expect(tracked.request)
             if tracked.take_over is not None:
                 self.ownership.settle(tracked, at_ns)
 

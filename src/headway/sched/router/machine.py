@@ -232,11 +232,6 @@ class Router:
             learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
             self._choices.of(request.model).observe(learned)
 
-    def expect(self, request: Request, node: NodeId) -> None:
-        """The predicted length of a running request was corrected."""
-        if node in self.replicas:
-            self.replicas[node].expect(request)
-
     def told_cached(self, request: Request, node: NodeId, cached_tokens: int | None) -> None:
         """The replica said how much of the prompt it had cached: with the first token, or an upstream at the end."""
         replica = self.replicas.get(node)
