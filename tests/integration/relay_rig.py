@@ -17,7 +17,8 @@ from headway.adapters.gateway.relay.server import RelayServer
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.upstream.pool import Endpoint, PoolSettings, UpstreamPool
 from headway.core.effects import ErrorOut
-from headway.core.ids import ModelId, RequestId
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.reports import RateLimits
 from headway.core.request import TextRequest
 
 MODEL = "model-a"
@@ -74,6 +75,9 @@ class DirectServing:
     def gone(self, request: RequestId) -> None:
         self.told.append("gone")
         self.changed.set()
+
+    def limits(self, tenant: TenantId) -> RateLimits:
+        return RateLimits()
 
     def closed(self, request: RequestId, first_byte_ns: int | None, input_bytes: int) -> None:
         self.ended.append(request)

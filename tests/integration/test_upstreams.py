@@ -308,3 +308,14 @@ def test_own_engines_and_upstreams_serve_side_by_side_and_stand_in_for_each_othe
         headway.until(lambda: not router.can_serve("model-a", headway.running.live.relaying.now_ns()), "a is not well")
         status, headers, _ = headway.ask(body(max_tokens=4))
         assert (status, headers.get("x-headway-model")) == (200, "synthetic")
+
+
+def test_a_relayed_tenant_has_its_quota_and_is_told_of_it() -> None:
+    # SPEC A8
+    quota = "front.quota_default={requests_per_s=0.001, requests_burst=2}"
+    with Upstream(Script()) as up, gateway(upstreams(one("a", up)), quota) as headway:
+        answers = [headway.ask(body()) for _ in range(3)]
+        assert [status for status, _, _ in answers] == [200, 200, 429]
+        assert [headers["x-ratelimit-remaining-requests"] for _, headers, _ in answers] == ["1", "0", "0"]
+        assert json.loads(answers[2][2])["error"]["code"] == "rate_limited"
+        assert len(up.seen) == 2

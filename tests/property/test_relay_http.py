@@ -22,7 +22,8 @@ from headway.adapters.gateway.relay.prepare import Prepared
 from headway.adapters.gateway.relay.server import RelayServer
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.effects import ErrorOut
-from headway.core.ids import ModelId, RequestId
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.reports import RateLimits
 from headway.core.request import TextRequest
 
 ROUTE = b"/v1/completions"
@@ -46,6 +47,9 @@ class Taker:
         exchange.fail(ErrorOut(429, "queue_full", "taken"))
 
     def gone(self, request: RequestId) -> None: ...
+
+    def limits(self, tenant: TenantId) -> RateLimits:
+        return RateLimits()
 
     def closed(self, request: RequestId, first_byte_ns: int | None, input_bytes: int) -> None: ...
 

@@ -9,7 +9,8 @@ from headway.adapters.gateway.ports import NamedModel
 from headway.adapters.gateway.relay.ports import Exchange, RelayModel
 from headway.core.effects import End
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed
-from headway.core.ids import ModelId, RequestId
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.reports import RateLimits
 from headway.core.request import LlmRequest, TextRequest
 from headway.core.units import Ns
 from headway.live.model_names import ModelNames
@@ -40,6 +41,7 @@ class Relaying:
         self.names, self._created = names, created
         self._now_ns, self._feed, self._can_serve, self._evidence_of = now_ns, feed, can_serve, evidence_of
         self._open: dict[RequestId, _Open] = {}
+        self.limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
 
     # RelayServing
 

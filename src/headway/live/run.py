@@ -116,6 +116,7 @@ class Live:
             self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.learned, self.board.forget
         )
         self.serving.directory = relaying
+        relaying.limits = lambda tenant: self.front.book.quotas.limits(tenant, now_ns())
         self.serving.edge.on_relayed_end = relaying.end
         return relaying, UpstreamFleet(plan.upstreams, plan.discovery, names, around, tell)
 

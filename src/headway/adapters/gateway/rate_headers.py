@@ -11,6 +11,8 @@ NAMES: Final = ("requests", "tokens")
 def rate_headers(limits: RateLimits) -> list[tuple[bytes, bytes]]:
     """Return the headers of the limits that there are; none for a tenant without quota."""
     headers: list[tuple[bytes, bytes]] = []
+    if limits.requests is None and limits.tokens is None:
+        return headers
     for name, limit in zip(NAMES, (limits.requests, limits.tokens), strict=True):
         if limit is not None:
             headers += [

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway.adapters.gateway.errors import error_body, error_headers
+from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.relay.ports import AnswerHead, RelayServing, UpstreamCall
 from headway.adapters.gateway.relay.prepare import Arrival, Prepared, echo_line
 from headway.adapters.gateway.render import error_event
@@ -53,7 +54,7 @@ class RelayExchange:
         self._serving, self._wire = serving, wire
         self._send = wire.send
         self._id = prepared.request.id
-        self._own_lines = prepared.own_lines
+        self._own_lines, self._tenant = prepared.own_lines, prepared.request.tenant
         self._keep_alive, self._is_old = arrival.head.keep_alive, arrival.head.minor == 0
         self._head: AnswerHead | None = None
         self._call: UpstreamCall | None = None
@@ -86,7 +87,7 @@ class RelayExchange:
         if self._is_old and head.framing == "chunked":  # HTTP/1.0 knows no chunks: the end of the connection ends it
             lines, self._keep_alive = lines.replace(CHUNKED, b""), False
         ending = b"" if self._keep_alive else CLOSE
-        self._held = lines + self._own_lines + ending + b"\r\n"
+        self._held = lines + self._own_lines + self._limit_lines() + ending + b"\r\n"
 
     def write(self, part: bytes) -> None:
         """Send a part of the body."""
@@ -131,7 +132,7 @@ class RelayExchange:
         self._drop_call()
         self.flush()
         if head is None:
-            self._send(error_answer(error, self._own_lines, self._keep_alive))
+            self._send(error_answer(error, self._own_lines + self._limit_lines(), self._keep_alive))
             self._end()
             self._wire.answered(self._keep_alive)
         elif head.framing == "chunked" and head.is_event_stream:
@@ -142,6 +143,9 @@ class RelayExchange:
         else:
             self._end()
             self._wire.cut()
+
+    def _limit_lines(self) -> bytes:
+        return b"".join(b"%b: %b\r\n" % header for header in rate_headers(self._serving.limits(self._tenant)))
 
     # From the client's connection
 

@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from headway.core.effects import ErrorOut
-from headway.core.ids import ModelId, RequestId
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.reports import RateLimits
 from headway.core.request import TextRequest
 from headway.core.units import Ns
 
@@ -36,6 +37,10 @@ class RelayServing(Protocol):
 
     def model(self, name: str) -> RelayModel | None:
         """How `name` is relayed; None when it is not: then the request goes the way of our own engines."""
+        ...
+
+    def limits(self, tenant: TenantId) -> RateLimits:
+        """What is left of the tenant's quota, for the headers of its answer."""
         ...
 
     def submit(self, exchange: "Exchange", request: TextRequest) -> None:
