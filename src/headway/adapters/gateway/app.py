@@ -4,24 +4,21 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id, slo_of, trace_context
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
+from headway.adapters.gateway.generate import Generator
 from headway.adapters.gateway.openapi import openapi_json
-from headway.adapters.gateway.outputs import StreamOutput, WholeOutput
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
 from headway.adapters.gateway.prompts import Encoder
-from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.relay.prepare import Prepared as Relayed
 from headway.adapters.gateway.replicas import VERBS, ReplicaRoutes, Verb
 from headway.adapters.gateway.scrape import scrape
-from headway.adapters.gateway.session import Session
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -55,6 +52,7 @@ class Gateway:
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
         self._replicas = ReplicaRoutes(serving, self._keys)
+        self._generator = Generator(serving, self._preparer, self._plain.index, self.metrics, settings)
         self._fixed = self._table()
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
             (_MODEL, {"GET": self._known(self._plain.model)}),
@@ -166,20 +164,7 @@ class Gateway:
         tenant = self._tenant(exchange)
         raw = await self._body(exchange)
         caller = self._caller(exchange, tenant, self._settings.slo.get(route, SloDefaults()))
-        prepared = await self._preparer.prepare(route, raw, caller)
-        answer = prepared.answer
-        exchange.own_headers = [
-            (b"x-request-id", answer.public_id.encode()),
-            (b"traceparent", caller.trace.parent.encode()),
-            *([(b"x-headway-model", quote(answer.model).encode())] if answer.asked is not None else []),
-        ]
-        session = Session(self._serving, exchange, self.metrics, self._settings)
-        runs = session.submit(prepared, caller.body_ns)
-        exchange.own_headers += rate_headers(self._serving.rate_limits(tenant.id))
-        requests = tuple(run.request.id for run in runs)
-        self._plain.index.remember(answer.public_id, Remembered(tenant.id, requests, caller.trace.trace_id))
-        output = StreamOutput if answer.stream else WholeOutput
-        await session.run(output(exchange, prepared, runs))
+        await self._generator.answer(route, raw, caller, exchange)
 
     # Requests that are relayed pass by this application; it keeps their count
 

@@ -56,6 +56,12 @@ class Caller(msgspec.Struct, frozen=True):
     body_ns: Ns
 
 
+def again(caller: Caller) -> Caller:
+    """The same caller with a span of its own, for a request that is submitted once more."""
+    trace = msgspec.structs.replace(caller.trace, span_id=secrets.token_hex(8))
+    return msgspec.structs.replace(caller, trace=trace)
+
+
 def minted_id() -> str:
     """Return an id for a request whose client named none."""
     return secrets.token_hex(16)

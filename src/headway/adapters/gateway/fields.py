@@ -29,7 +29,6 @@ HARMLESS: Final[Mapping[str, str]] = {
     "prompt_cache_retention": "a cache hint of OpenAI",
     "parallel_tool_calls": "has a meaning with tools only",
     "session_id": "names a conversation; no routing policy keeps one together yet, prefixes are found by content",
-    "allow_degrade": "a permission; this version never degrades a request",
 }
 
 _TOOLS: Final = "tool calling is not implemented"

@@ -16,12 +16,14 @@ from headway.adapters.gateway.render import (
     ChatCompletion,
     ChatLogprobs,
     ChunkFrame,
+    Degraded,
     TextChoice,
     TextCompletion,
     Usage,
     error_event,
     text_logprobs,
     usage_of,
+    with_degraded,
 )
 from headway.adapters.gateway.session import ChoiceRun
 from headway.core.effects import ErrorOut
@@ -47,6 +49,16 @@ def echoed(prepared: Prepared, run: ChoiceRun) -> str:
         return ""
     prompt = prompt_of(prepared, run)
     return prepared.tokenizer.decode(prompt.tokens) if prompt.text is None else prompt.text
+
+
+def degraded_of(runs: Sequence[ChoiceRun]) -> Degraded:
+    """Return what was taken away from the choices; of a limit that differs between them the least."""
+    merged: Degraded = {}
+    for run in runs:
+        for name, left in run.degraded.items():
+            known = merged.get(name)
+            merged[name] = min(known, left) if isinstance(known, int) and isinstance(left, int) else left
+    return merged
 
 
 class WholeOutput:
@@ -85,6 +97,7 @@ class WholeOutput:
             model=answer.model,
             choices=[self._chat(run) for run in self._runs],
             usage=total_usage(self._prepared, self._runs),
+            degraded=degraded_of(self._runs) or msgspec.UNSET,
             prompt_token_ids=list(self._prepared.prompts[0].tokens) if answer.return_token_ids else msgspec.UNSET,
         )
 
@@ -96,6 +109,7 @@ class WholeOutput:
             model=answer.model,
             choices=[self._text(run) for run in self._runs],
             usage=total_usage(self._prepared, self._runs),
+            degraded=degraded_of(self._runs) or msgspec.UNSET,
         )
 
     def _joined(self, run: ChoiceRun) -> Piece:
@@ -149,7 +163,7 @@ class StreamOutput:
         held, first = self._held[run.index], not self._begun[run.index]
         held.add(piece)
         if first or len(held.tokens) >= self._prepared.answer.stream_interval:
-            await self._exchange.write(self._opening(run) + self._text(run))
+            await self._write(run, self._opening(run) + self._text(run))
 
     async def ended(self, run: ChoiceRun, piece: Piece) -> None:
         """Write what is held and the finish reason."""
@@ -158,7 +172,12 @@ class StreamOutput:
         events = self._opening(run)
         if held.text or held.tokens:
             events += self._text(run)
-        await self._exchange.write(events + self._frame.finish(run.index, run.choice, self._usage()))
+        await self._write(run, events + self._frame.finish(run.index, run.choice, self._usage()))
+
+    async def _write(self, run: ChoiceRun, events: bytes) -> None:
+        if run.degraded:
+            events, run.degraded = with_degraded(events, run.degraded), {}
+        await self._exchange.write(events)
 
     async def ping(self) -> None:
         """Write a comment, which clients skip."""

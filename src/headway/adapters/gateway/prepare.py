@@ -73,6 +73,7 @@ class Prepared(msgspec.Struct, frozen=True):
     prompts: tuple[Prompt, ...]
     requests: tuple[LlmRequest, ...]
     tokenizer: Tokenizer
+    degraded: dict[str, int | str] = {}  # what was taken away already; msgspec copies the default
 
 
 class Models:
@@ -140,17 +141,19 @@ class Preparer:
     def __init__(self, serving: Serving, models: Models, encoder: Encoder, settings: GatewaySettings) -> None:
         self._serving, self._models, self._encoder, self._limits = serving, models, encoder, settings.limits
 
-    async def prepare(self, route: Route, raw: bytes, caller: Caller) -> Prepared:
-        """Return the requests for `raw`. Raises RequestError."""
+    async def prepare(self, route: Route, raw: bytes, caller: Caller, moved_to: str | None = None) -> Prepared:
+        """Return the requests for `raw`, at the model it names or at `moved_to`. Raises RequestError."""
         chat = route == "/v1/chat/completions"
         parse = self._encoder.parse
         body: Generation = await parse(raw, ChatBody) if chat else await parse(raw, CompletionBody)
-        card, tokenizer = self._models.text(body.model)
+        card, tokenizer = self._models.text(moved_to or body.model)
         self._check(body, card, caller)
         stops = stop_strings(body, self._limits)
         prompts = await self._prompts(body, card, tokenizer, caller)
         answer = _answer(body, card, caller, stops)
-        return Prepared(answer, prompts, self._requests(body, card, caller, prompts), tokenizer)
+        requests = self._requests(body, card, caller, prompts)
+        is_degraded = moved_to is not None and "model" in requests[0].allow_degrade
+        return Prepared(answer, prompts, requests, tokenizer, {"model": card.id} if is_degraded else {})
 
     def _check(self, body: Generation, card: ModelCard, caller: Caller) -> None:
         n = body.n or 1
@@ -196,6 +199,7 @@ class Preparer:
         n = body.n or 1
         public_id = _public_id(body, caller)
         root = salted_root(card, caller.tenant.id, body.cache_salt)
+        allowed = tuple(dict.fromkeys((*(body.allow_degrade or ()), *caller.tenant.allow_degrade)))
         arrived = self._serving.now_ns()
         operation = "chat" if isinstance(body, ChatBody) else "text_completion"
         out: list[LlmRequest] = []
@@ -218,6 +222,7 @@ class Preparer:
                         cache_root=root,
                         tenant_weight=caller.tenant.weight,
                         trace=caller.trace.context(number * n + choice, operation),
+                        allow_degrade=allowed,
                     )
                 )
         return tuple(out)

@@ -38,6 +38,14 @@ Chat answers may fill the model's context unless a limit is given; text completi
 strings are cut before they leave; of those that are complete first the longest counts. The stop token is counted in
 `completion_tokens` and listed in `logprobs`, but is no text. The first choice of a prompt keeps the seed, the others
 derive theirs from it.
+
+A request that cannot keep its SLO is refused before it runs: 429 `slo_unattainable`, with the prediction in the
+message, `retry-after-ms`, and `x-should-retry`, true only if waiting can help. One whose deadline for the first token,
+or for its end, passes while it waits is answered 408 `deadline_passed` and never run.
+
+`allow_degrade` says what may be taken from a request so that it keeps its deadline: `max_tokens` (fewer tokens) or
+`model` (a fallback of its model answers). What was taken is told as `degraded: {...}` in the answer, in a stream in the
+first event of the choice. The other names belong to images and video and take nothing from text.
 """
 BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/chat/completions", ChatBody),

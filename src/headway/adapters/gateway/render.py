@@ -11,6 +11,7 @@ from headway.adapters.gateway.prepare import Answer
 from headway.core.effects import ErrorOut
 
 DONE: Final = b"data: [DONE]\n\n"
+Degraded = dict[str, int | str]
 PING: Final = b": ping\n\n"
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -96,6 +97,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     usage: Usage
     system_fingerprint: None = None
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    degraded: Degraded | msgspec.UnsetType = msgspec.UNSET
 
 
 class TextCompletion(msgspec.Struct, kw_only=True):
@@ -108,6 +110,7 @@ class TextCompletion(msgspec.Struct, kw_only=True):
     choices: list[TextChoice]
     usage: Usage
     system_fingerprint: None = None
+    degraded: Degraded | msgspec.UnsetType = msgspec.UNSET
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
@@ -148,6 +151,12 @@ def text_logprobs(entries: Sequence[TokenLogprob], offset: int) -> TextLogprobs:
         out.text_offset.append(offset)
         offset += len(entry.token)
     return out
+
+
+def with_degraded(events: bytes, degraded: Degraded) -> bytes:
+    """Say in the first of these events what was taken away from the request."""
+    head, end, rest = events.partition(b"}\n\n")  # an event is one line: text has its line ends escaped
+    return head + b',"degraded":' + _encode(degraded) + end + rest
 
 
 def error_event(error: ErrorOut) -> bytes:

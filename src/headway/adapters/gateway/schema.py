@@ -14,6 +14,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Unit = Annotated[float, Meta(ge=0, le=1)]
+Degradation = Literal["max_tokens", "model", "steps", "step_cache", "dtype"]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
@@ -84,6 +85,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: Name | None = None
     return_token_ids: bool | None = None
     stream_interval: Count | None = None
+    allow_degrade: Annotated[list[Degradation], Meta(max_length=8)] | None = None
 
 
 class ChatBody(GenerationBody, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from headway.adapters.gateway.ports import Serving, TokenStream
 from headway.adapters.gateway.prepare import Prepared
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.effects import Admitted, Deliver, End, ErrorOut
+from headway.core.ids import ModelId
 from headway.core.request import LlmRequest
 from headway.core.units import Ns
 
@@ -75,6 +76,7 @@ class Session:
         self._began = self._loop.time()
         self._runs: list[ChoiceRun] = []
         self._error: ErrorOut | None = None
+        self._moves_to: ModelId | None = None
         self._gone = False  # nobody reads any more
         self._cancelled_at: float | None = None
         self._stuck = False
@@ -88,7 +90,7 @@ class Session:
             for index, request in enumerate(prepared.requests):
                 choice = Choice(prepared.answer, prepared.tokenizer, partial(self._serving.text_stopped, request.id))
                 stream = self._serving.submit(request, self._exchange.received_ns, body_ns)
-                self._runs.append(ChoiceRun(index, request, choice, stream))
+                self._runs.append(ChoiceRun(index, request, choice, stream, degraded=dict(prepared.degraded)))
             complete = True
         finally:
             if not complete:
@@ -101,7 +103,7 @@ class Session:
         self._tick(output, asyncio.current_task())
         try:
             await self._drain_all(output)
-            if not self._gone:
+            if not self._gone and self.moves_to is None:
                 await output.conclude(self._error)
         except asyncio.CancelledError:
             # By our own clock, when the client is stuck; else the server is shutting down and the client is told.
@@ -118,6 +120,16 @@ class Session:
         for run in self._runs:
             self._serving.closed(run.request.id, run.first_ns, self._exchange.body_bytes)
 
+    @property
+    def moves_to(self) -> ModelId | None:
+        """Where the request is to be submitted again: admission sent it there before anything was answered."""
+        return None if self._exchange.started or self._gone else self._moves_to
+
+    def refusal(self) -> ErrorOut:
+        """What is answered when it cannot be submitted there."""
+        assert self._error is not None  # it came with where to move
+        return self._error
+
     async def _drain_all(self, output: Output) -> None:
         if len(self._runs) == 1:
             await self._drain(self._runs[0], output)
@@ -132,7 +144,7 @@ class Session:
                 if isinstance(item, Deliver):
                     await self._took(run, item, output)
                 elif isinstance(item, Admitted):
-                    run.degraded = dict(item.degraded)
+                    run.degraded.update(item.degraded)
                 else:
                     await self._ended(run, item, output)
 
@@ -155,6 +167,8 @@ class Session:
         run.end = end
         piece = run.choice.end(end)
         if run.choice.finish_reason is None:
+            if self._error is None:
+                self._moves_to = end.transfer_to
             self._fail(end.error or ended_without_answer(end.reason))
         elif not self._quiet:
             await output.ended(run, piece)

@@ -25,9 +25,13 @@ class ApiKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of one tenant. `priority_floor`: the lowest (soonest) `priority` it may ask for."""
+    """Limits of one tenant. `priority_floor`: the lowest (soonest) `priority` it may ask for.
+
+    `allow_degrade`: what its requests may lose to keep their deadlines without saying so themselves.
+    """
 
     priority_floor: int | None = None
+    allow_degrade: tuple[Literal["max_tokens", "model"], ...] = ()
     weight: PositiveInt = 1
 
 

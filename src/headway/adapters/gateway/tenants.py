@@ -25,6 +25,7 @@ class Tenant(msgspec.Struct, frozen=True):
     admin: bool = False
     priority_floor: int | None = None
     weight: int = 1
+    allow_degrade: tuple[str, ...] = ()
 
 
 class KeyTable:
@@ -63,4 +64,4 @@ class KeyTable:
 
     def _tenant(self, name: str, admin: bool) -> Tenant:
         own = self._settings.tenants.get(name, TenantSettings())
-        return Tenant(TenantId(name), admin, own.priority_floor, own.weight)
+        return Tenant(TenantId(name), admin, own.priority_floor, own.weight, own.allow_degrade)

@@ -137,7 +137,8 @@ class Predictive:
         said = f"{late.what} {late.bound * 1e3:.0f} ms at quantile {quantile:.2f}, {late.left * 1e3:.0f} ms are left"
         if late.what == "e2e" and isinstance(request, LlmRequest) and "max_tokens" in request.allow_degrade:
             fits = int((late.left - bounds.ttft) / bounds.tpot) + 1 if bounds.tpot > 0 else 0
-            if self._params.degrade_tokens_min <= fits < request.max_tokens:
+            least = max(self._params.degrade_tokens_min, request.sampling.min_tokens)
+            if least <= fits < request.max_tokens:
                 return Verdict("degrade", f"{said}; max_tokens {fits} fit", max_tokens=fits)
         attempts = 0 if isinstance(request, DiffusionRequest) else request.attempts
         if draw_unit(self._params.seed, request.id, attempts, _DRAW) < self._params.shadow_share:
