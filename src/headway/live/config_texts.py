@@ -11,7 +11,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "auth.anonymous": "tenant of requests without a key; unset: with keys configured they are refused",
     "auth.tenants": "limits by tenant; a tenant that is not named here has the defaults",
     "auth.tenants.NAME.priority_floor": "lowest (soonest) `priority` it may ask for, may be negative; unset: any",
-    "auth.tenants.NAME.allow_degrade": "what its requests may lose to keep their deadlines without `allow_degrade` in the body",
+    "auth.tenants.NAME.allow_degrade": "what its requests may lose to keep their deadlines, unasked",
     "auth.tenants.NAME.weight": "its share under `scheduler.order` = fair",
     "limits.header_bytes": "of one request",
     "limits.body_bytes": "of one request",
