@@ -319,3 +319,53 @@ def test_a_relayed_tenant_has_its_quota_and_is_told_of_it() -> None:
         assert [headers["x-ratelimit-remaining-requests"] for _, headers, _ in answers] == ["1", "0", "0"]
         assert json.loads(answers[2][2])["error"]["code"] == "rate_limited"
         assert len(up.seen) == 2
+
+
+def test_admission_may_send_a_request_to_another_model() -> None:
+    # SPEC A7: transfer
+    busy = ("front.admission={type='bounded', params={queue_max=1}}", "front.room.cold_requests=1")
+    routes = ("front.routes.model-a.transfers_to=['model-b']",)
+    with Upstream(Script(max_seqs=1)) as a, Upstream(Script(models=("model-b",))) as b:
+        both = upstreams(one("a", a, "connection={connections_max=1}, "), one("b", b))
+        with gateway(both, *busy, *routes) as headway:
+            headway.until(lambda: headway.ask(body("model-b"))[0] == 200, "b is there")
+            a.inject(Fault("slow_first_byte", times=-1, path="/v1/chat"))
+            waiting = [threading.Thread(target=headway.ask, args=(body(),), daemon=True) for _ in range(2)]
+            book = headway.running.live.front.book
+            for number, client in enumerate(waiting):
+                client.start()
+                headway.until(lambda wanted=number: len(book.requests) > wanted, "it came")
+            status, headers, raw = headway.ask(body())
+            assert (status, content(raw)) == (200, b.expected(body("model-b")))
+            assert headers["x-headway-model"] == "model-b"
+            a.clear()
+            for client in waiting:
+                client.join(PATIENCE_S)
+
+
+def test_admission_may_send_a_request_to_another_model_of_our_own() -> None:
+    # SPEC A7: transfer
+    own = (
+        "engine.kind=synthetic",
+        "engine.synthetic.step_us=20000",
+        "models=[{served_name='small'}, {served_name='large'}]",
+        "scheduler.max_seqs=1",
+    )
+    busy = ("front.admission={type='bounded', params={queue_max=1}}", "front.room.cold_requests=1")
+    with gateway(*own, *busy, "front.routes.small.transfers_to=['large']") as headway:
+        book, clients = headway.running.live.front.book, []
+        statuses: list[tuple[int, str | None]] = []
+
+        def client() -> None:
+            status, headers, _ = headway.ask(body("small", max_tokens=40, ignore_eos=True))
+            statuses.append((status, headers.get("x-headway-model")))
+
+        for number in range(6):
+            clients.append(threading.Thread(target=client, daemon=True))
+            clients[-1].start()
+            headway.until(lambda wanted=number: len(book.requests) + len(statuses) > wanted, "it came")
+        for one_client in clients:
+            one_client.join(PATIENCE_S)
+        assert {status for status, _ in statuses} <= {200, 429}
+        assert (200, "large") in statuses
+        assert (200, None) in statuses

@@ -63,13 +63,20 @@ class ModelNames:
     """Every name that a client may use."""
 
     def __init__(
-        self, own: Sequence[str], aliases: Mapping[str, str], fallbacks: Mapping[str, tuple[str, ...]]
+        self,
+        own: Sequence[str],
+        aliases: Mapping[str, str],
+        fallbacks: Mapping[str, tuple[str, ...]],
+        transfers: Sequence[str] = (),
     ) -> None:
+        """`transfers`: models to which admission may send requests that named another one."""
         self.own, self.aliases, self.fallbacks = frozenset(own), dict(aliases), dict(fallbacks)
         self.relayed: dict[str, Relayed] = {}
         self._bases: dict[str, str] = {}  # adapter -> its model
         # Names behind which a client may have written another one.
-        self.renamed = frozenset((*aliases.values(), *(name for names in fallbacks.values() for name in names)))
+        self.renamed = frozenset(
+            (*aliases.values(), *transfers, *(name for names in fallbacks.values() for name in names))
+        )
         self._offers: dict[NodeId, tuple[UpstreamSettings, Offer]] = {}
         self._learned: dict[str, BytesPerToken] = {}  # kept when a model goes and comes back
         self._refused: dict[tuple[NodeId, str], None] = {}

@@ -129,14 +129,21 @@ class Relaying:
         found = self._open.get(effect.request)
         if found is None or effect.error is None:
             return
-        if not found.exchange.has_begun and effect.error.code in MOVED_ON and self._go_on(found):
+        if not found.exchange.has_begun and self._go_on(found, self._next(found, effect)):
             return
         found.exchange.fail(effect.error)
 
-    def _go_on(self, found: _Open) -> bool:
-        """Submit the request to the next of its model's fallbacks that an upstream serves; False when there is none."""
-        names, request = self.names, found.request
-        for other in names.fallbacks.get(found.tried[0], ()):
+    def _next(self, found: _Open, effect: End) -> Sequence[str]:
+        """Where else the request may go: where admission sends it, or to what stands in for its model."""
+        if effect.transfer_to is not None:
+            return (effect.transfer_to,)
+        is_failed = effect.error is not None and effect.error.code in MOVED_ON
+        return self.names.fallbacks.get(found.tried[0], ()) if is_failed else ()
+
+    def _go_on(self, found: _Open, others: Sequence[str]) -> bool:
+        """Submit the request to the first of them that an upstream serves now; False when there is none."""
+        request = found.request
+        for other in others:
             resolved = self._found(other)
             if resolved is None or other in found.tried or not self._can_serve(other):
                 continue

@@ -103,7 +103,9 @@ class Live:
         """What answers by upstreams, and under which names; aliases and fallbacks serve own models too."""
         own = dict.fromkeys(str(spec.model) for spec in plan.replicas)
         fallbacks = {model: route.fallbacks for model, route in plan.front.routes.items() if route.fallbacks}
-        names, now_ns, front = ModelNames(tuple(own), plan.aliases, fallbacks), self._clock.now_ns, self.front
+        transfers = tuple(name for route in plan.front.routes.values() for name in route.transfers_to)
+        names = ModelNames(tuple(own), plan.aliases, fallbacks, transfers)
+        now_ns, front = self._clock.now_ns, self.front
         relaying = Relaying(
             names,
             now_ns,
