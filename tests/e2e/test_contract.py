@@ -440,6 +440,19 @@ def test_counters_move_exactly(server: Server) -> None:
     }  # fmt: skip
 
 
+def test_the_router_knows_what_the_replica_has_cached(server: Server) -> None:  # AMD-AGI/Infera#143
+    names = ("predicted", "reported", "overpredicted")
+    asked = {"messages": [{"role": "user", "content": "know me " * 60}]}
+    generated(server, asked)
+    until(lambda: not server_held(server), "it is over", 5)
+    before = {name: metric(server, f"headway_prefix_{name}_tokens_total") for name in names}
+    usage: Any = generated(server, asked).json()["usage"]  # JSON
+    moved = {name: metric(server, f"headway_prefix_{name}_tokens_total") - before[name] for name in names}
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    assert moved == {"predicted": cached // 64 * 64, "reported": cached, "overpredicted": 0}  # in steps of 64 tokens
+    assert cached >= 64
+
+
 def test_a_reset_empties_the_prefix_cache(server: Server) -> None:
     asked: dict[str, object] = {"messages": [{"role": "user", "content": "remember " * 50}]}
 

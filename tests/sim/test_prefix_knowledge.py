@@ -1,10 +1,12 @@
 """What the front believes of every replica's prefix cache, against the caches themselves."""
 
+import msgspec
 import pytest
-from tests.sim.workloads import VOCAB, Fleet, fleet, request, run, wrong
+from tests.sim.workloads import ENGINE, ROOT, VOCAB, Fleet, fleet, request, run, wrong
 
+from headway.core.blockhash import block_hashes
 from headway.core.draw import draw_below
-from headway.core.ids import NodeId
+from headway.core.ids import NodeId, RequestId
 from headway.core.request import LlmRequest
 from headway.core.units import NS_PER_MS
 from headway.engines.synthetic.engine import SyntheticParams
@@ -83,3 +85,19 @@ def test_what_is_predicted_is_what_replicas_report() -> None:  # AMD-AGI/Infera#
     assert figures.over_tokens == 0
     assert figures.under_tokens < 64 * figures.dispatches  # an entry stands for 64 tokens, an engine's block for 16
     assert figures.predicted_tokens > 20_000
+
+
+def test_the_answer_is_known_to_the_next_turn() -> None:
+    first = request("req-1", 40, 200, NS_PER_MS)
+    first = msgspec.structs.replace(first, sampling=msgspec.structs.replace(first.sampling, ignore_eos=True))
+    ran = run(fleet(front=FrontConfig(router=PolicyChoice("cache_aware"))), [first])
+    prompt = (*first.prompt, *ran.sim.clients.streams[first.id].tokens, 7, 8, 9)
+    turn = msgspec.structs.replace(
+        first, id=RequestId("req-2"), prompt=prompt, block_hashes=block_hashes(ROOT, prompt, ENGINE.block_size)
+    )
+    assert sorted(believed(ran, place, turn) for place in range(2)) == [0, 192]  # 239 tokens were fed
+    ran.sim.arrive(ran.front.id, turn, ran.sim.now_ns)
+    ran.sim.run()
+    end = ran.sim.clients.streams[turn.id].end
+    assert end is not None
+    assert end.cached_tokens == 224

@@ -24,6 +24,7 @@ DIGIT_BITS: Final = 30  # of a Python integer; every further digit costs 4 bytes
 AGE_BITS: Final = 10  # low bits of an entry's value: when it was last moved to the young end
 AGE_MASK: Final = (1 << AGE_BITS) - 1
 AGES: Final = 16  # per turnover of the whole map; a chain moves at most once per age
+SETTLED_MAX: Final = 256  # answered dispatches of one replica whose guesses wait for its next report
 RETIRED_MAX: Final = 8  # slots of lost replicas that wait for one sweep of all entries
 
 
@@ -194,6 +195,8 @@ class PrefixIndex:
             return
         if holder.is_exact:
             holder.settled.append(sent.guessed)
+            if len(holder.settled) > SETTLED_MAX:  # it answers and does not report
+                self._clear(holder.settled.pop(0), 2 << 2 * holder.slot + AGE_BITS)
         elif holder.withdrawals != sent.withdrawals:
             self._guess(_keys(request), holder.slot, 0)  # another dispatch may have withdrawn what it shared
 
@@ -204,8 +207,6 @@ class PrefixIndex:
         if holder is not None and sent is not None and sent.slot == holder.slot and sent.guessed:
             holder.withdrawals += 1
             self._clear(sent.guessed, 2 << 2 * holder.slot + AGE_BITS)
-
-    # Truth
 
     def heard(self, report: ReplicaReport) -> None:
         """Correct the guesses by what the replica's engine tells of its cache."""
@@ -239,8 +240,6 @@ class PrefixIndex:
         if holder is not None:
             self._retire(node, holder.slot)
             self._changed()
-
-    # Entries and slots
 
     def _clear(self, keys: Iterable[bytes], bits: int) -> None:
         entries = self._entries

@@ -8,7 +8,7 @@ from headway.core.blockhash import block_hashes, cache_root
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.reports import KvEvents
 from headway.core.request import DiffusionRequest, LlmRequest, TextRequest
-from headway.sched.router.prefix_index import ENTRY_BYTES, IndexParams, PrefixIndex
+from headway.sched.router.prefix_index import ENTRY_BYTES, SETTLED_MAX, IndexParams, PrefixIndex
 
 A, B, C, D = (NodeId(f"rep-{name}") for name in "abcd")
 
@@ -280,3 +280,15 @@ def test_only_engines_are_believed() -> None:
     index.heard(claimed)
     index.heard(report(A, 2))
     assert index.hits(request, A) == 0
+
+
+def test_an_engine_that_answers_and_does_not_report_is_not_remembered_for_ever() -> None:
+    index = PrefixIndex(IndexParams())
+    index.heard(told(A, 1, is_reset=True))
+    for place in range(SETTLED_MAX + 5):
+        request = hashed(f"req-{place}", *chain(2, f"{place} "))
+        index.dispatched(request, A)
+        index.begun(request, A)
+    assert index.bytes_used == 2 * SETTLED_MAX * ENTRY_BYTES
+    assert index.hits(hashed("req-x", *chain(2, "4 ")), A) == 0
+    assert index.hits(hashed("req-x", *chain(2, "5 ")), A) == 128
