@@ -250,9 +250,19 @@ def churn(up: dict[str, tuple[str, int | None]], given: argparse.Namespace) -> l
         deadline, seed = time.monotonic() + given.churn_s, 0
         while time.monotonic() < deadline or len(samples) < 4:
             seed += 1
-            arguments = ["--mode", "sse", "--connections", "128", "--leave", "0.5", "--seed", str(seed)]
+            arguments = [
+                "--mode",
+                "sse",
+                "--connections",
+                given.churn_connections,
+                "--leave",
+                "0.5",
+                "--seed",
+                str(seed),
+            ]
             span = str(max(1.0, given.churn_s / 20))
-            row = client(url, *arguments, "--body-bytes", str((1024, 32768)[seed % 2]), "--seconds", span)
+            arguments += ["--body-bytes", str((1024, 32768)[seed % 2]), "--seed", str(seed)]
+            row = client(url, *arguments, "--seconds", span)
             left, ok, errors = left + int(row["left"]), ok + int(row["ok"]), errors + int(row["errors"])
             samples.append(round(rss_mb(tree(pid)), 1))
         half = samples[len(samples) // 2]
@@ -279,6 +289,7 @@ def main() -> None:
     parser.add_argument("--base-port", type=int, default=23100)
     parser.add_argument("--start-s", type=float, default=60.0)
     parser.add_argument("--churn-s", type=float, default=0.0, help="3600 for the hour of the goal")
+    parser.add_argument("--churn-connections", default="128")
     parser.add_argument("--churn-targets", default="headway", help="which targets: the beginning of their names")
     parser.add_argument("--out", default="")
     given = parser.parse_args()
