@@ -8,7 +8,7 @@ from headway.core.effects import Deliver, End, ErrorOut
 from headway.core.errors import InvariantError
 from headway.core.events import RequestArrived
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
-from headway.core.ids import LeaseId, NodeId, RequestId
+from headway.core.ids import LeaseId, NodeId, RequestId, TenantId
 from headway.core.ledger import Account, Ledger
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Finished, Tokens
@@ -41,6 +41,7 @@ class Book:
         self._limits = limits
         self._in_flight = self.ledger.open("gateway/in_flight", "requests", limits.in_flight_max)
         self._stream_bytes = self.ledger.open("gateway/stream_bytes", "bytes", limits.stream_bytes_max)
+        self._tenants: dict[TenantId, tuple[Account, Account]] = {}
         self._device: dict[str, tuple[int, int]] = {}  # per model, of what has ended: device us, tokens
 
     def open(self, event: RequestArrived) -> tuple[Tracked, ErrorOut | None]:
@@ -65,8 +66,9 @@ class Book:
         needed_us = device_us * reserved // of_tokens
         error = self.quotas.take(request.id, request.tenant, reserved, needed_us, event.at_ns)
         if error is None:
-            self._meter(request, "tokens", "tokens").reserve(lease, reserved)
-            self._meter(request, "gpu_seconds", "us").reserve(lease, needed_us)
+            tokens_meter, device_meter = self._meters(request)
+            tokens_meter.reserve(lease, reserved)
+            device_meter.reserve(lease, needed_us)
         return tracked, error
 
     def _stream_room(self, request: Request) -> int:
@@ -81,8 +83,14 @@ class Book:
         )
         return ErrorOut(429, "queue_full", message, retry_after_ms=1000)
 
-    def _meter(self, request: Request, what: str, unit: str) -> Account:
-        return self.ledger.open(f"tenant/{request.tenant}/{what}", unit, None, "meter")
+    def _meters(self, request: Request) -> tuple[Account, Account]:
+        """The tenant's tokens and device time."""
+        found = self._tenants.get(request.tenant)
+        if found is None:
+            name = f"tenant/{request.tenant}"
+            tokens = self.ledger.open(f"{name}/tokens", "tokens", None, "meter")
+            found = self._tenants[request.tenant] = tokens, self.ledger.open(f"{name}/gpu_seconds", "us", None, "meter")
+        return found
 
     def begin(self, tracked: Tracked, at_ns: Ns) -> None:
         """The first byte of a relayed answer is on its way."""
@@ -160,14 +168,16 @@ class Book:
             return None
         request, lease, marks = tracked.request, LeaseId(tracked.request.id), _marks(tracked)
         prompt = _prompt_tokens(request) if tracked.dispatched_ns is not None else 0
-        self._meter(request, "tokens", "tokens").settle(lease, prompt + tracked.output_tokens)
         device_us = 0 if marks is None else marks.device_ns // 1000
-        self._meter(request, "gpu_seconds", "us").settle(lease, device_us)
+        tokens_meter, device_meter = self._meters(request)
+        tokens_meter.settle(lease, prompt + tracked.output_tokens)
+        device_meter.settle(lease, device_us)
         self.quotas.settle(request.id, prompt + tracked.output_tokens, device_us)
         if prompt and device_us:
             spent_us, of_tokens = self._device.get(request.model, (0, 0))
             self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens
-        self.ledger.release_all(lease)
+        for account in (self._in_flight, self._stream_bytes):  # a meter closes its lease when it is settled
+            account.release(lease)
         del self.requests[request.id]
         arrival = tracked.arrival
         return evidence_record(

@@ -100,9 +100,9 @@ class Dispatcher:
         due_ns = None if self._runs_late or tracked.first_token_ns is not None else slo.ttft_deadline_ns
         return due_ns is not None and at_ns >= due_ns
 
-    def _decide(self, tracked: Tracked, decision: Decision, candidates: Sequence[Candidate]) -> None:
+    def _decide(self, tracked: Tracked, made: Decision, candidates: Sequence[Candidate]) -> None:
         shown = tuple([Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX]])
-        decision = msgspec.structs.replace(decision, alternatives=shown, request=tracked.request.id)
+        decision = Decision(made.level, made.at_ns, made.kind, made.chosen, made.reason, shown, tracked.request.id)
         tracked.decisions.append(decision)
         self._out.append(Record(decision))
 

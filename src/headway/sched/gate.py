@@ -1,7 +1,7 @@
 """What a front asks before it lets a request in: the router's forecast, what runs then (flights), and the policy."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -60,9 +60,9 @@ class Gate:
         return msgspec.structs.replace(judged, verdict=self._elsewhere(request, judged.verdict, ways, smaller, at_ns))
 
     def _here(self, request: Request, at_ns: Ns) -> Judged:
-        candidates = self._router.forecast(request, at_ns)
-        load = self._load(request, candidates, at_ns)
-        return Judged(self._admissions.of(request.model).decide(request, candidates, load, at_ns), candidates)
+        candidates, policy = self._router.forecast(request, at_ns), self._admissions.of(request.model)
+        load = self._load(request, candidates, at_ns, looks_ahead="outlook" in policy.needs)
+        return Judged(policy.decide(request, candidates, load, at_ns), candidates)
 
     def _elsewhere(
         self, request: LanguageRequest, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
@@ -87,7 +87,7 @@ class Gate:
         policies = [self._admissions.policy, *self._admissions.by_model.values()]
         return [figures for policy in policies for figures in policy.figures()]
 
-    def _load(self, request: Request, candidates: Sequence[Candidate], at_ns: Ns) -> Load:
+    def _load(self, request: Request, candidates: Sequence[Candidate], at_ns: Ns, *, looks_ahead: bool) -> Load:
         line, router = line_of(request), self._router
         queued = self._queue.length(line)
         if not candidates:
@@ -101,7 +101,7 @@ class Gate:
             queue_s,
             self._prefill_seconds(best, request),
             max(1, expected_output(request)),
-            self._outlook(request, candidates, queue_s, at_ns),
+            self._outlook(request, candidates, queue_s, at_ns) if looks_ahead else _NOT_LOOKED,
         )
 
     def _prefill_seconds(self, best: Candidate, request: Request) -> float:
@@ -125,6 +125,9 @@ class Gate:
         )
         is_idle = not (first.requests or decoder.requests or self._queue.length(line))
         return msgspec.structs.replace(self.flights.foresee(request, decoder.report, moment), is_idle=is_idle)
+
+
+_NOT_LOOKED: Final = Outlook()
 
 
 def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:

@@ -9,7 +9,7 @@ from headway.core.effects import Admitted
 from headway.core.events import RequestArrived, StreamClosed
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, TransferId
-from headway.core.lifecycle import Change, RequestState, advance
+from headway.core.lifecycle import TRANSITIONS, Change, RequestState, advance
 from headway.core.messages import TakeOver
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
@@ -104,6 +104,9 @@ class Tracked:
 
     def change(self, change: Change, at_ns: Ns, why: str) -> None:
         """Move along the life-cycle table. Raises InvariantError with the story."""
-        self.tell(at_ns, f"{change.value} ({why})")
+        self.tell(at_ns, f"{change} ({why})")
         self.changed_ns = at_ns
-        self.state = advance(self.state, change, f"{self.request.id}: {'; '.join(self.story)}")
+        following = TRANSITIONS[self.state].get(change)
+        if following is None:  # the story is put together for those who need it
+            following = advance(self.state, change, f"{self.request.id}: {'; '.join(self.story)}")
+        self.state = following

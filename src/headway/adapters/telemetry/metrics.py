@@ -1,6 +1,7 @@
 """Prometheus metrics of CONTRACT: counted at the edge, observed from evidence records, read from replica reports."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -68,8 +69,7 @@ class Metrics:
                 ("queue", "Time in all queues."),
             )
         }
-        for histogram in self._seconds.values():
-            histogram.labels("false")  # there before the first request
+        self._warm = tuple(histogram.labels("false") for histogram in self._seconds.values())
         self.registry.register(_Live(scrape, self, vllm_aliases))
 
     def _counter(self, name: str, text: str) -> Counter:
@@ -77,18 +77,18 @@ class Metrics:
 
     def prompt_tokens(self, model: str, count: int) -> None:
         """Count the prompt of a sequence that began to answer."""
-        self._of_model(self._prompt, model).inc(count)
+        self._of(self._prompt, model).inc(count)
 
     def generated_tokens(self, model: str, count: int) -> None:
         """Count tokens as they are emitted."""
-        self._of_model(self._generated, model).inc(count)
+        self._of(self._generated, model).inc(count)
 
-    def _of_model(self, counter: Counter, model: str) -> Counter:
+    def _of(self, counter: Counter, label: str) -> Counter:
         """Return the counter's series; the library's own look-up costs twice the increment."""
-        key = (counter, model)
+        key = (counter, label)
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = counter.labels(model)
+            found = self._series[key] = counter.labels(label)
         return found
 
     def refused(self) -> None:
@@ -97,17 +97,17 @@ class Metrics:
 
     def observe(self, record: EvidenceRecord) -> None:
         """Take the record of an ended sequence."""
-        self._requests.labels(record.outcome).inc()
-        values = {
-            "ttft": record.ttft_ms,
-            "tpot": record.tpot_ms,
-            "e2e": record.e2e_ms,
-            "queue": record.queue_wait_ms,
-        }
-        cold = "true" if record.cold_start else "false"
-        for name, value in values.items():
+        self._of(self._requests, record.outcome).inc()
+        values = (record.ttft_ms, record.tpot_ms, record.e2e_ms, record.queue_wait_ms)
+        series = self._cold if record.cold_start else self._warm
+        for histogram, value in zip(series, values, strict=True):
             if value is not None:
-                self._seconds[name].labels(cold).observe(value / 1000)
+                histogram.observe(value / 1000)
+
+    @cached_property
+    def _cold(self) -> tuple[Histogram, ...]:
+        """The series of cold requests: not there before the first one."""
+        return tuple(histogram.labels("true") for histogram in self._seconds.values())
 
     def render(self) -> bytes:
         """Return the text that Prometheus scrapes."""

@@ -1,7 +1,7 @@
 """What an admission policy sees, returns and learns from."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -93,6 +93,8 @@ Heard = Considered | Began | Over
 
 class AdmissionPolicy(Protocol):
     """Lets a request in, makes it wait, or refuses it."""
+
+    needs: ClassVar[frozenset[str]]  # `outlook`: that of the load is foreseen for those who look at it only
 
     def decide(self, request: Request, candidates: Sequence[Candidate], load: Load, at_ns: Ns) -> Verdict:
         """Return the verdict. Writes nothing."""
