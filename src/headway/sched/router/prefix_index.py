@@ -16,41 +16,21 @@ from headway.core.blockhash import known_stride
 from headway.core.ids import NodeId, RequestId
 from headway.core.reports import KvEvents, ReplicaReport
 from headway.core.request import DiffusionRequest, Request
+from headway.sched.router.prefix_slots import AGE_BITS, Holder, Sent, Slots
 
 # Measured with tracemalloc over sizes and churn: 202 to 284 bytes an entry at rest, 327 while the table grows; malloc
 # rounds key, value and list node up by another 24.
 ENTRY_BYTES: Final = 384
 DIGIT_BITS: Final = 30  # of a Python integer; every further digit costs 4 bytes an entry
-AGE_BITS: Final = 10  # low bits of an entry's value: when it was last moved to the young end
 AGE_MASK: Final = (1 << AGE_BITS) - 1
 AGES: Final = 16  # per turnover of the whole map; a chain moves at most once per age
 SETTLED_MAX: Final = 256  # answered dispatches of one replica whose guesses wait for its next report
-RETIRED_MAX: Final = 8  # slots of lost replicas that wait for one sweep of all entries
 
 
 class IndexParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much the gateway remembers of the prefixes that replicas hold."""
 
     bytes_max: Annotated[int, msgspec.Meta(ge=0)] = 64 << 20  # of memory, for all replicas; about 384 per 64 tokens
-
-
-class _Sent(msgspec.Struct, gc=False, frozen=True):
-    """A dispatch without a first token yet."""
-
-    slot: int
-    guessed: tuple[bytes, ...]  # entries that only this dispatch vouches for
-    withdrawals: int  # of its replica, when it was sent
-
-
-class _Holder:
-    """What is known of one replica."""
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.is_exact = False  # its engine tells what it holds
-        self.withdrawals = 0  # dispatches that ended without a first token
-        self.sent: dict[RequestId, _Sent] = {}
-        self.settled: list[tuple[bytes, ...]] = []  # guesses that the engine's next report replaces
 
 
 class PrefixIndex:
@@ -64,12 +44,8 @@ class PrefixIndex:
     def __init__(self, params: IndexParams) -> None:
         self._bytes_max = params.bytes_max
         self._entries: OrderedDict[bytes, int] = OrderedDict()
-        self._nodes: dict[NodeId, _Holder] = {}
-        self._bits: dict[NodeId, int] = {}  # the told bit of each
-        self._live = 0  # their sum
-        self._slots = 0  # ever used at a time
-        self._free: list[int] = []
-        self._retired: list[int] = []  # entries still carry their bits, which no walk looks at
+        self._nodes: dict[NodeId, Holder] = {}
+        self._slots = Slots()
         self._moves = 0  # entries moved to the young end
         self._asked: Request | None = None  # the last walk: forecast, enqueue and dispatch ask for the same
         self._depths: dict[NodeId, int] = {}  # its answer in entries
@@ -87,9 +63,7 @@ class PrefixIndex:
 
     @property
     def _entry_bytes(self) -> int:
-        return ENTRY_BYTES + 4 * ((AGE_BITS + 2 * self._slots) // DIGIT_BITS)
-
-    # Questions
+        return ENTRY_BYTES + 4 * ((AGE_BITS + 2 * self._slots.count) // DIGIT_BITS)
 
     def hits(self, request: Request, node: NodeId) -> int:
         """Prompt tokens of the request that are predicted to be cached at `node`."""
@@ -105,9 +79,8 @@ class PrefixIndex:
             self._hits = {}
             if depths and not isinstance(request, DiffusionRequest):
                 # Engines hit whole blocks and leave a token to compute.
-                block = request.block_tokens
-                width, most = block * known_stride(block), (request.prompt_tokens - 1) // block * block
-                self._hits = {node: min(depth * width, most) for node, depth in depths.items()}
+                most = (request.prompt_tokens - 1) // request.block_tokens * request.block_tokens
+                self._hits = {node: min(depth * _width(request), most) for node, depth in depths.items()}
             self._asked = request
         return self._hits
 
@@ -116,7 +89,7 @@ class PrefixIndex:
         depths: dict[NodeId, int] = {}
         get = self._entries.get
         value = get(keys[0], 0) >> AGE_BITS if keys else 0
-        held = (value | value >> 1) & self._live
+        held = (value | value >> 1) & self._slots.live
         if not held:
             return depths
         high = len(keys) - 1
@@ -141,11 +114,9 @@ class PrefixIndex:
 
     def _note(self, depths: dict[NodeId, int], bits: int, depth: int) -> None:
         if bits:
-            for node, bit in self._bits.items():
-                if bits & bit:
-                    depths[node] = depth
-
-    # Dispatches
+            for slot, node in self._slots.owners.items():
+                if bits >> 2 * slot & 1:
+                    depths[node] = max(depth, depths.get(node, 0))
 
     def dispatched(self, request: Request, node: NodeId) -> None:
         """The request goes to `node`, and its prompt is taken to be cached there until the dispatch proves idle."""
@@ -154,8 +125,23 @@ class PrefixIndex:
             return
         self.hits_all(request)
         holder = self._holder(node)
+        self._make_room(holder, node)
         guessed = self._guess(keys, holder.slot, self._depths.get(node, 0))
-        holder.sent[request.id] = _Sent(holder.slot, guessed, holder.withdrawals)
+        holder.filled += len(guessed) * _width(request)
+        holder.sent[request.id] = Sent(holder.slot, guessed, holder.withdrawals)
+
+    def _make_room(self, holder: Holder, node: NodeId) -> None:
+        """A replica that does not tell what it evicts: what was used least lately, beyond its capacity.
+
+        Two generations of half the capacity stand in for its LRU; a chain that is used again moves to the young one.
+        """
+        if holder.is_exact or not holder.capacity or 2 * holder.filled <= holder.capacity:
+            return
+        if holder.old_slot is not None:
+            self._slots.retire(holder.old_slot)
+        holder.old_slot, holder.filled = holder.slot, 0
+        holder.slot = self._take_slot(node)
+        self._asked = None
 
     def _guess(self, keys: Sequence[bytes], slot: int, depth: int) -> tuple[bytes, ...]:
         """Move the chain to the young end, deepest first, so that a leaf goes before its parents.
@@ -164,7 +150,8 @@ class PrefixIndex:
         """
         entries, guess, either = self._entries, 2 << 2 * slot + AGE_BITS, 3 << 2 * slot + AGE_BITS
         age = self._age
-        if depth and entries.get(keys[depth - 1], 0) & AGE_MASK == age:
+        deepest = entries.get(keys[depth - 1], 0) if depth else 0
+        if deepest & either and deepest & AGE_MASK == age:
             keys = keys[depth:]
         guessed = []
         for key in reversed(keys):
@@ -204,24 +191,26 @@ class PrefixIndex:
         """The dispatch is over. Without a first token nothing speaks for its prompt being cached."""
         holder = self._nodes.get(node)
         sent = None if holder is None else holder.sent.pop(request, None)
-        if holder is not None and sent is not None and sent.slot == holder.slot and sent.guessed:
+        if holder is not None and sent is not None and sent.slot in (holder.slot, holder.old_slot) and sent.guessed:
             holder.withdrawals += 1
-            self._clear(sent.guessed, 2 << 2 * holder.slot + AGE_BITS)
+            self._clear(sent.guessed, 2 << 2 * sent.slot + AGE_BITS)
 
     def heard(self, report: ReplicaReport) -> None:
-        """Correct the guesses by what the replica's engine tells of its cache."""
+        """Correct the guesses by what the replica's engine tells of its cache, or by how much it can hold."""
         events = report.kv_events
         if events is None or report.source != "engine":
+            if report.kv_blocks_total * report.block_size:
+                self._holder(report.replica).capacity = report.kv_blocks_total * report.block_size
             return
         holder = self._holder(report.replica)
         if events.is_reset:
-            self._retire(report.replica, holder.slot)
+            self._retire(holder)
             holder.slot = self._take_slot(report.replica)
             holder.is_exact = True
             holder.settled.clear()
         self._tell(events, holder)
 
-    def _tell(self, events: KvEvents, holder: _Holder) -> None:
+    def _tell(self, events: KvEvents, holder: Holder) -> None:
         entries, told = self._entries, 1 << 2 * holder.slot + AGE_BITS
         guess, old = told << 1, self._age - 1 & AGE_MASK
         self._clear(events.removed, told | guess)
@@ -238,7 +227,7 @@ class PrefixIndex:
         """The replica is gone, and its cache."""
         holder = self._nodes.pop(node, None)
         if holder is not None:
-            self._retire(node, holder.slot)
+            self._retire(holder)
             self._changed()
 
     def _clear(self, keys: Iterable[bytes], bits: int) -> None:
@@ -263,31 +252,29 @@ class PrefixIndex:
         while len(self._entries) > most:
             self._entries.popitem(last=False)
 
-    def _holder(self, node: NodeId) -> _Holder:
+    def _holder(self, node: NodeId) -> Holder:
         holder = self._nodes.get(node)
         if holder is None:
-            holder = self._nodes[node] = _Holder(self._take_slot(node))
+            holder = self._nodes[node] = Holder(self._take_slot(node))
         return holder
 
+    def _retire(self, holder: Holder) -> None:
+        self._slots.retire(holder.slot)
+        if holder.old_slot is not None:
+            self._slots.retire(holder.old_slot)
+            holder.old_slot = None
+
     def _take_slot(self, node: NodeId) -> int:
-        if not self._free and len(self._retired) >= RETIRED_MAX:
-            self._sweep()
-        slot = self._free.pop() if self._free else self._slots
-        self._slots = max(self._slots, slot + 1)
-        self._bits[node] = 1 << 2 * slot
-        self._live |= 1 << 2 * slot
-        return slot
+        if self._slots.is_sweep_due:  # O(entries), once for several slots
+            gone = self._slots.swept()
+            self._clear([key for key, value in self._entries.items() if value & gone], gone)
+        return self._slots.take(node)
 
-    def _retire(self, node: NodeId, slot: int) -> None:
-        del self._bits[node]
-        self._live &= ~(1 << 2 * slot)
-        self._retired.append(slot)
 
-    def _sweep(self) -> None:
-        """Take the bits of retired slots out of every entry. O(entries), once per RETIRED_MAX losses or resets."""
-        gone = sum(3 << 2 * slot + AGE_BITS for slot in self._retired)
-        self._clear([key for key, value in self._entries.items() if value & gone], gone)
-        self._free, self._retired = self._retired, []
+def _width(request: Request) -> int:
+    """Tokens that an entry stands for."""
+    tokens = 0 if isinstance(request, DiffusionRequest) else request.block_tokens
+    return tokens * known_stride(tokens) if tokens else 0
 
 
 def _keys(request: Request) -> Sequence[bytes]:

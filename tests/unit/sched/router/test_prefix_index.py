@@ -292,3 +292,73 @@ def test_an_engine_that_answers_and_does_not_report_is_not_remembered_for_ever()
     assert index.bytes_used == 2 * SETTLED_MAX * ENTRY_BYTES
     assert index.hits(hashed("req-x", *chain(2, "4 ")), A) == 0
     assert index.hits(hashed("req-x", *chain(2, "5 ")), A) == 128
+
+
+# Replicas that do not tell what they evict
+
+
+def small(node: NodeId, number: int, tokens: int):
+    return msgspec.structs.replace(
+        report(node, number), source="scrape", block_size=16, kv_blocks_total=tokens // 16, kv_events=None
+    )
+
+
+def serve(index: PrefixIndex, name: str, node: NodeId = A) -> None:
+    request = hashed(name, *chain(4, name))
+    index.dispatched(request, node)
+    index.begun(request, node)
+
+
+def held(index: PrefixIndex, names: list[str]) -> list[str]:
+    return [name for name in names if index.hits(hashed("req-x", *chain(4, name)), A)]
+
+
+def test_no_more_is_believed_than_the_replica_can_hold() -> None:  # AMD-AGI/Infera#143
+    index, names = PrefixIndex(IndexParams()), [f"p{place}" for place in range(20)]
+    index.heard(small(A, 1, tokens=4 * 256))
+    for name in names:
+        serve(index, name)
+    assert 2 <= len(held(index, names)) <= 5
+    assert held(index, names) == names[-len(held(index, names)) :]  # the last ones
+    assert len(held(index, names)) * 256 <= 4 * 256 + 256  # one prompt more than fits, at most
+
+
+def test_what_is_used_again_and_again_stays_believed() -> None:
+    index, names = PrefixIndex(IndexParams()), [f"p{place}" for place in range(20)]
+    index.heard(small(A, 1, tokens=4 * 256))
+    for name in names:
+        serve(index, "system")
+        serve(index, name)
+    assert index.hits(hashed("req-x", *chain(4, "system")), A) == 256
+
+
+def test_a_replica_that_evicts_does_not_touch_what_others_hold() -> None:
+    index, names = PrefixIndex(IndexParams()), [f"p{place}" for place in range(20)]
+    index.heard(small(A, 1, tokens=4 * 256))
+    for name in names:
+        serve(index, name, B)
+        serve(index, name, A)
+    assert all(index.hits(hashed("req-x", *chain(4, name)), B) == 256 for name in names)
+
+
+def test_a_failure_after_the_generation_turned_is_withdrawn_too() -> None:
+    index, late = PrefixIndex(IndexParams()), hashed("req-late", *chain(4, "late"))
+    index.heard(small(A, 1, tokens=4 * 256))
+    serve(index, "p0")
+    serve(index, "p1")
+    index.dispatched(late, A)
+    serve(index, "p2")
+    serve(index, "p3")
+    assert index.hits(late, A) == 256
+    index.ended(late.id, A)
+    assert index.hits(late, A) == 0
+
+
+def test_generations_leave_nothing_behind() -> None:
+    index = PrefixIndex(IndexParams())
+    index.heard(small(A, 1, tokens=256))
+    for place in range(400):
+        serve(index, f"p{place}")
+    assert index.bytes_used < 100 * ENTRY_BYTES
+    index.left(A)
+    assert index.hits(hashed("req-x", *chain(4, "p399")), A) == 0
