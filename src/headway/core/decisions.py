@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from headway.core.ids import RequestId
+from headway.core.ids import ModelId, RequestId
 from headway.core.units import Ns
 
 Layer = Literal["step", "cache", "batch", "pool", "pd"]  # the layers of seed 002
@@ -48,3 +48,36 @@ class Candidate(msgspec.Struct, frozen=True):
         if self.score is not None:
             words = f"score {self.score:g}: {words}" if words else f"score {self.score:g}"
         return words if self.hit_tokens is None else f"{words}; {self.hit_tokens} prompt tokens predicted cached"
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """How a router sees one replica for one request. `parts` add up to the score, where the policy can tell them."""
+
+    replica: str
+    place: int | None  # 0: the best; None: no candidate, see `reason`
+    reason: str
+    score: float | None = None
+    ttft_s: float | None = None  # forecast; None: no rate is known
+    confidence: float = 0.0
+    parts: tuple[tuple[str, float], ...] = ()
+    hit_tokens: int = 0
+    has_room: bool = False
+    requests: int = 0
+    queued_tokens: int = 0
+    queued_tokens_spread: int = 0
+    kv_usage: float = 0.0
+    prefill_tokens_per_s: float = 0.0
+    age_s: float = 0.0
+    source: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Where a request would go now, and whether it would be let in."""
+
+    model: ModelId
+    policy: str
+    prompt_tokens: int
+    output_tokens: int  # to plan with
+    verdict: str
+    verdict_reason: str
+    replicas: tuple[Explained, ...]  # candidates best first, then the others by id

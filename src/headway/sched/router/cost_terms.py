@@ -1,8 +1,9 @@
 """The parts of a replica's cost for one request, all in seconds (A2). What is added here is what evidence shows.
 
-The queue and the prefill are what the request itself waits; `others` is the delay that its prefill, its batch row and
-its KV put on the requests that are there already, each second of it as dear as one of its own: without it a hit on a
-crowded replica looks as cheap as on an idle one (LMetric, arXiv 2603.15202, multiplies the two for the same reason).
+The queue and the prefill are what the request itself waits; `others` is the delay that its prefill and its batch row
+put on the requests that are there already: without it a hit on a crowded replica looks as cheap as on an idle one
+(LMetric, arXiv 2603.15202, multiplies the two for the same reason). A second of decoding weighs less than one before
+the first token: an answer has the whole of its TPOT budget to make up for it.
 """
 
 from typing import Annotated, Final
@@ -34,8 +35,9 @@ class KvPull(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a second of each kind counts, and what is believed of a replica that nobody has heard of."""
 
-    others: NotNegative = 1.0  # a second of delay to each request that is there already
-    slo: NotNegative = 2.0  # a second past the request's own TTFT, TPOT or end-to-end SLO
+    decode: NotNegative = 0.3  # a second of decoding, against one before the first token
+    others: NotNegative = 0.3  # a second of delay to each request that is there already
+    slo: NotNegative = 0.5  # a second past the request's own TTFT, TPOT or end-to-end SLO
     spread: NotNegative = 0.5  # standard deviations added to a queue that is known from an old report
     tenant: NotNegative = 0.5  # of a decode, per request that the tenant has there above its even share
     other_host_s: NotNegative = 0.002  # to a replica on another machine than `host`
@@ -107,9 +109,9 @@ def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weigh
         fetch_s = pull.fixed_s + fetched * pull.bytes_per_token / pull.bytes_per_s
         if fetch_s < fetched * token_s:
             fresh, pull_s = fresh - fetched, fetch_s
-    prefill_s = fresh * token_s
+    prefill_s = _prefill_s(view, ask.prompt - fresh, fresh, token_s)
     step_s = base_s + row_s * (there + 1)
-    decode_s = ask.output * step_s
+    decode_s = weights.decode * ask.output * step_s
     others_s = weights.others * there * (prefill_s + ask.output * row_s)
     kv_s = _overflow(view, ask, token_s, step_s) if view.kv_tokens_total else 0.0
     slo_s = _late(ask, queue_s + prefill_s + pull_s, step_s, weights) if ask.has_slo else 0.0
@@ -122,6 +124,14 @@ def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weigh
     if ask.lora is not None and ask.lora not in view.adapters:
         adapter_s = 0.0 if view.id in ask.homes else weights.adapter_load_s
     return queue_s, prefill_s, pull_s, decode_s, others_s, kv_s, slo_s, tenant_s, topology_s, adapter_s
+
+
+def _prefill_s(view: ReplicaView, start: int, count: int, token_s: float) -> float:
+    """`count` prompt tokens after `start`: at the usual rate, or by their attention pairs if that is more."""
+    cost = view.step_cost
+    if cost is None or not cost.pair_ns:
+        return count * token_s
+    return max(count * token_s, (cost.token_ns * count + cost.pair_ns * count * (start + 0.5 * count)) / NS_PER_S)
 
 
 def _overflow(view: ReplicaView, ask: Ask, token_s: float, step_s: float) -> float:

@@ -86,7 +86,7 @@ class Router:
         """`guard`: health and breakers of the replicas; without one they all pass."""
         self.replicas: dict[NodeId, Replica] = {}
         self.index, self.tally = index, PrefixTally()
-        self._choices, self._pools, self._room, self._guard = choices, pools, room, guard
+        self.choices, self.guard, self._pools, self._room = choices, guard, pools, room
         self._queue_ns_max = ns_from_ms(room.engine_queue_ms)
 
     def join(self, node: NodeId, incarnation: int, at_ns: Ns) -> bool:
@@ -109,7 +109,7 @@ class Router:
         return True
 
     def _policies(self) -> list[RoutingPolicy]:
-        return [self._choices.policy, *self._choices.by_model.values()]
+        return [self.choices.policy, *self.choices.by_model.values()]
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report of a replica that is there."""
@@ -132,6 +132,12 @@ class Router:
         return [msgspec.structs.replace(candidate, decode=second[0].replica) for candidate in first] or second
 
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
+        usable = self._usable(request, pool, at_ns)
+        ranked = self.choices.of(request.model).rank(request, usable, at_ns)
+        return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
+
+    def _usable(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Replica]:
+        """Return the replicas that may take the request, as they look now. An empty pool is the whole fleet."""
         role, lora = role_of(request), None if isinstance(request, DiffusionRequest) else request.lora
         there = [
             replica
@@ -147,11 +153,10 @@ class Router:
             replica.look(at_ns)
             replica.hit_tokens = hits.get(replica.id, 0)
         share_hits(usable)
-        ranked = self._choices.of(request.model).rank(request, usable, at_ns)
-        return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
+        return usable
 
     def _let_pass(self, there: list[Replica], at_ns: Ns) -> list[Replica]:
-        guard = self._guard
+        guard = self.guard
         if guard is None or not there:
             return there
         usable = [replica for replica in there if guard.is_usable(replica.id, at_ns)]
@@ -173,7 +178,7 @@ class Router:
             replica.report is not None
             and _offers(replica.report, model)
             and not replica.is_draining
-            and (self._guard is None or self._guard.is_usable(replica.id, at_ns))
+            and (self.guard is None or self.guard.is_usable(replica.id, at_ns))
             for replica in self.replicas.values()
         )
 
@@ -217,7 +222,7 @@ class Router:
     def commit(self, request: Request, node: NodeId, at_ns: Ns) -> int:
         """The request goes to `node`; return the number of this dispatch."""
         hits = self.index.hits(request, node)
-        self._choices.of(request.model).observe(Dispatched(at_ns, request, node, hits))
+        self.choices.of(request.model).observe(Dispatched(at_ns, request, node, hits))
         self.index.dispatched(request, node)
         self.tally.dispatched(request)
         return self.replicas[node].dispatch(request, hits, at_ns)
@@ -230,7 +235,7 @@ class Router:
             self.index.begun(request, node)
             self.told_cached(request, node, cached_tokens)
             learned = FirstToken(at_ns, request.id, node, at_ns - sent_ns, cached_tokens)
-            self._choices.of(request.model).observe(learned)
+            self.choices.of(request.model).observe(learned)
 
     def told_cached(self, request: Request, node: NodeId, cached_tokens: int | None) -> None:
         """The replica said how much of the prompt it had cached: with the first token, or an upstream at the end."""
@@ -256,7 +261,7 @@ class Router:
         if node in self.replicas:
             self.index.ended(request.id, node)
             self.replicas[node].end(request.id, output_tokens, at_ns)
-            self._choices.of(request.model).observe(Ended(at_ns, request.id, node, output_tokens))
+            self.choices.of(request.model).observe(Ended(at_ns, request.id, node, output_tokens))
 
     def check(self) -> None:
         """Raise InvariantError unless the incremental sums match their parts."""

@@ -1,7 +1,7 @@
 """What a routing policy sees and returns."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -173,6 +173,17 @@ class RoutingPolicy(Protocol):
 
     def observe(self, event: Learned) -> None:
         """Learn from what happened. The only method that may change policy state."""
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A policy that can tell the parts of its scores."""
+
+    def explain(
+        self, request: Request, replicas: Sequence[ReplicaView], at_ns: Ns
+    ) -> Mapping[NodeId, Mapping[str, float]]:
+        """Return the parts of every score by name. Writes nothing."""
         ...
 
 

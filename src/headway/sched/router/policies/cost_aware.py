@@ -13,10 +13,11 @@ from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.router.affinity import Sessions
 from headway.sched.router.cost_terms import PARTS, Ask, Parts, Weights, parts, sizes
 from headway.sched.router.presence import Flights
-from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Learned, Left, ReplicaView, Scored, by_score
+from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Learned, Left, ReplicaView, Scored
 
 _UNIT: Final = 1.0 / (1 << 53)
 _MIX: Final = 0x9E3779B97F4A7C15
+_WORDED: Final = 2  # best candidates whose parts are put into words: evidence wants the chosen one
 _MASK: Final = (1 << 64) - 1
 
 
@@ -60,11 +61,16 @@ class CostAware:
         ask = self._ask(request, views, at_ns)
         at, weights = self._flights.at, self._params
         draw = draw_u64(weights.seed, request.id, _attempt(request), 0)
-        scored = []
+        costs: list[tuple[float, NodeId, Parts]] = []
         for view in views:
             level = _level(draw, view.id, weights.spread) if view.queued_tokens_spread else 0.0
-            scored.append(Scored(view.id, sum(parts(view, at(view.id), ask, weights, level))))
-        ranked = by_score(scored)
+            found = parts(view, at(view.id), ask, weights, level)
+            costs.append((sum(found), view.id, found))
+        costs.sort()
+        ranked = [
+            Scored(replica, cost, _words(found) if place < _WORDED else "")
+            for place, (cost, replica, found) in enumerate(costs)
+        ]
         if len(ranked) > 1:
             ranked = self._stay(request, ranked, at_ns) or self._explore(draw, ranked) or ranked
         return ranked
@@ -143,7 +149,7 @@ class CostAware:
         is_young = at_ns - bound.since_ns < self._dwell_ns
         if place and home.score - best.score > margin and not is_young:
             return ranked
-        kept = Scored(home.replica, min(home.score, best.score), "its session is here")
+        kept = Scored(home.replica, min(home.score, best.score), f"its session is here; {home.reason}")
         return [kept, *ranked[:place], *ranked[place + 1 :]]
 
     def _explore(self, draw: int, ranked: list[Scored]) -> list[Scored] | None:
@@ -155,7 +161,7 @@ class CostAware:
         tried = min(near, key=lambda item: (self._flights.heard_ns(item.replica), item.replica))
         if tried is ranked[0]:
             return None
-        first = Scored(tried.replica, ranked[0].score, "a try: not heard of for longest")
+        first = Scored(tried.replica, ranked[0].score, f"a try: not heard of for longest; {tried.reason}")
         return [first, *(item for item in ranked if item is not tried)]
 
     # What is learned
@@ -182,6 +188,10 @@ class CostAware:
             self._homes[lora].pop(replica, None)
             if not self._homes[lora]:
                 del self._homes[lora]
+
+
+def _words(found: Parts) -> str:
+    return " + ".join([f"{name} {value:.3f}" for name, value in zip(PARTS, found, strict=True) if value]) + " s"
 
 
 def _typical(values: list[float], prior: float) -> float:

@@ -18,7 +18,7 @@ COST = StepCoefficients(base_ns=10e6, row_ns=0.1e6, kv_ns=0.0, token_ns=0.1e6, p
 
 
 def policy(**params: Any) -> CostAware:  # Any: fields of Params
-    return CostAware(CostAware.Params(**{"explore": 0.0, **params}))
+    return CostAware(CostAware.Params(**{"explore": 0.0, "decode": 1.0, "others": 1.0, **params}))
 
 
 def view(node: NodeId, **fields: Any) -> View:  # Any: fields of View
@@ -266,3 +266,21 @@ def test_an_image_is_ranked_by_the_steps_ahead() -> None:
     image = DiffusionRequest(RequestId("req-1"), llm("x").tenant, llm("x").model, 8, 64, 64, 0, 0)
     ranked = policy().rank(image, [View(A, requests=3, step_ns=100), View(B, step_ns=100)], 0)
     assert [item.replica for item in ranked] == [B, A]
+
+
+def test_a_second_of_decoding_weighs_less_than_one_before_the_first_token() -> None:
+    light, full = (costs(policy(decode=weight), view(A))[A]["decode"] for weight in (0.3, 1.0))
+    assert light == pytest.approx(0.3 * full)
+
+
+def test_a_long_prompt_costs_its_attention_pairs() -> None:  # SPEC A2
+    pairs = StepCoefficients(base_ns=10e6, row_ns=0.0, kv_ns=0.0, token_ns=0.1e6, pair_ns=100.0)
+    short, long = (costs(policy(), view(A, step_cost=pairs), prompt=count)[A]["prefill"] for count in (100, 100_000))
+    assert short == pytest.approx(0.1)
+    assert long == pytest.approx(100_000 * 0.1e-3 + 100e-9 * 0.5 * 100_000**2)
+
+
+def test_the_best_says_its_parts_in_words() -> None:  # SPEC L-5
+    best = policy().rank(llm("req-1", prompt=100), [view(A, queued_tokens=50)], 0)[0]
+    assert best.reason.startswith("queue 0.050 + prefill 0.100 + decode ")
+    assert "others" not in best.reason  # nobody is there
