@@ -80,7 +80,8 @@ class PrefixIndex:
             if depths and not isinstance(request, DiffusionRequest):
                 # Engines hit whole blocks and leave a token to compute.
                 most = (request.prompt_tokens - 1) // request.block_tokens * request.block_tokens
-                self._hits = {node: min(depth * _width(request), most) for node, depth in depths.items()}
+                width = _width(request)
+                self._hits = {node: min(depth * width, most) for node, depth in depths.items()}
             self._asked = request
         return self._hits
 
