@@ -216,6 +216,7 @@ class Front:
         elif tracked.hedge is not None:
             self.endings.promote_hedge(tracked, at_ns)
         elif is_full:
+            self.dispatch.unreserve(tracked)
             tracked.change(Change.REQUEUE, at_ns, f"{src} is {message.code}")
             self.dispatch.enqueue(tracked, at_ns)
             self.dispatch.pump(line_of(tracked.request), at_ns)

@@ -47,7 +47,7 @@ class Recovery:
             return
         request = tracked.request
         tracked.attempts += 1
-        tracked.decode = tracked.transfer = None
+        self.dispatch.unreserve(tracked)  # its decode replica must not wait for what never comes (aibrix#2289)
         if isinstance(request, LlmRequest | TextRequest):
             tracked.request = msgspec.structs.replace(request, attempts=tracked.attempts)
         if isinstance(request, LlmRequest) and len(tracked.emitted) >= request.max_tokens:

@@ -10,7 +10,7 @@ from headway.core.effects import Record
 from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId, TransferId
-from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, TakeOver, TakeOverAck
+from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, Reserve, Reserved, TakeOver, TakeOverAck
 from headway.core.request import FinishReason, LlmRequest, Slo, TextRequest
 from headway.core.units import NS_PER_S
 from headway.sched.dispatch import Patience
@@ -19,7 +19,7 @@ from headway.sched.fleet.health import HealthParams
 from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.fleet.retry import RetryParams
 from headway.sched.nodes import FrontConfig
-from headway.sched.router.machine import Room
+from headway.sched.router.machine import PdPools, Room
 from headway.sched.watch import Silence
 
 REQ = RequestId("req-1")
@@ -414,6 +414,67 @@ def test_a_take_over_by_who_was_given_the_request_meanwhile_is_refused() -> None
     assert targets(desk) == [("rep-b", 2)]
     desk.message("rep-b", TakeOver(REQ, 2, TransferId("move-1"), 1))
     assert [message.accepted for _, message in desk.sent(TakeOverAck)] == [False, False]
+
+
+# Prefill here, decode there
+
+
+def split() -> Desk:
+    pools = PdPools(prefill=(NodeId("rep-a"),), decode=(NodeId("rep-b"),), prompt_tokens_min=1)
+    desk = Desk(FrontConfig(pools=pools))
+    desk.arrive("req-1")
+    assert [dst for dst, _ in desk.sent(Reserve)] == ["rep-b"]
+    return desk
+
+
+def prefilling() -> Desk:
+    desk = split()
+    desk.message("rep-b", Reserved(REQ, 1, TransferId("xfer-req-1-1"), (1, 2)))
+    assert targets(desk) == [("rep-a", 1)]
+    return desk
+
+
+def test_a_failed_prefill_frees_the_decode_replica_that_waits_for_it() -> None:  # aibrix#2289
+    desk = prefilling()
+    fail(desk, "rep-a", 1)
+    assert ("rep-b", 1) in cancels(desk)
+
+
+def test_a_refused_prefill_frees_the_decode_replica_that_waits_for_it() -> None:  # sglang#29482
+    desk = prefilling()
+    refuse(desk, "rep-a", 1)
+    assert ("rep-b", 1) in cancels(desk)
+
+
+def test_a_decode_replica_that_dies_before_the_prefill_costs_the_reservation_only() -> None:  # sglang#29482
+    desk = split()
+    desk.lose("rep-b")
+    assert targets(desk) == [("rep-a", 2)]
+    assert desk.node.book.requests[REQ].decode is None
+
+
+@pytest.mark.parametrize(("gone", "left"), [("rep-a", "rep-b"), ("rep-b", "rep-a")])
+def test_without_one_pool_the_other_serves_whole_requests(gone: str, left: str) -> None:
+    """A pool that is still loading, or gone, makes nothing unservable (sglang#33740)."""
+    pools = PdPools(prefill=(NodeId("rep-a"),), decode=(NodeId("rep-b"),), prompt_tokens_min=1)
+    desk = Desk(FrontConfig(pools=pools))
+    desk.lose(gone)
+    desk.arrive("req-1")
+    assert targets(desk) == [(left, 1)]
+
+
+def test_a_burst_between_two_reports_does_not_pile_up() -> None:
+    """Pick and count are one step (aibrix#2422)."""
+    desk = Desk(FrontConfig(room=Room(cold_requests=99)), ("rep-a", "rep-b", "rep-c"))
+    sent = []
+    for number in range(30):
+        desk.arrive(f"req-{number}")
+        sent += [dst for dst, _ in desk.submits()]
+    assert {replica: sent.count(replica) for replica in ("rep-a", "rep-b", "rep-c")} == {
+        "rep-a": 10,
+        "rep-b": 10,
+        "rep-c": 10,
+    }
 
 
 # Hedging
