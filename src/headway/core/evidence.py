@@ -113,9 +113,10 @@ def _cuts(front: FrontMarks, worker: WorkerMarks | None) -> list[tuple[str, Ns]]
 
 def _segments(front: FrontMarks, worker: WorkerMarks | None) -> dict[str, Ns]:
     out: dict[str, Ns] = {}
-    at = front.received_ns
+    at, ended_ns = front.received_ns, front.ended_ns
     for name, cut in _cuts(front, worker):
-        end = min(max(cut, at), front.ended_ns)
+        end = at if cut < at else cut
+        end = ended_ns if end > ended_ns else end
         out[name] = out.get(name, 0) + end - at
         at = end
     rest = "stream_output" if front.last_token_ns is not None else "other"
@@ -130,7 +131,7 @@ def _segments(front: FrontMarks, worker: WorkerMarks | None) -> dict[str, Ns]:
 
 def _carve(segments: dict[str, Ns], source: str, target: str, amount: Ns) -> None:
     """Move time from one segment to another; the sum stays."""
-    moved = min(amount, segments.get(source, 0))
+    moved = min(amount, segments.get(source, 0)) if amount else 0
     if moved:
         segments[source] -= moved
         segments[target] = segments.get(target, 0) + moved

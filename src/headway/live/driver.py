@@ -146,13 +146,19 @@ class Driver:
 
     def _perform(self, effect: Effect, event: Event, started_ns: Ns) -> None:
         ports = self._ports
-        match effect:
+        match effect:  # the cases are tried in turn: those of every request and step come first
             case Send():
                 ports.outlet.send(self.node.id, effect.dst, effect.message)
-            case WakeAt():
-                self._wake(effect)
+            case Deliver():
+                _needed(ports.edge, effect).deliver(effect)
             case RunStep():
                 _needed(ports.steps, effect).run_step(effect.plan, event, started_ns)
+            case Record():
+                _needed(ports.edge, effect).record(effect)
+            case End():
+                _needed(ports.edge, effect).end(effect)
+            case WakeAt():
+                self._wake(effect)
             case RunDenoise():
                 _needed(ports.denoise, effect).run_denoise(effect.plan, event, started_ns)
             case StartCopy():
@@ -161,14 +167,8 @@ class Driver:
                 _needed(ports.transport, effect).abort_copy(effect)
             case Propose():
                 _needed(ports.group, effect).propose(effect)
-            case Deliver():
-                _needed(ports.edge, effect).deliver(effect)
             case Admitted():
                 _needed(ports.edge, effect).admitted(effect)
-            case End():
-                _needed(ports.edge, effect).end(effect)
-            case Record():
-                _needed(ports.edge, effect).record(effect)
             case _:
                 assert_never(effect)
 

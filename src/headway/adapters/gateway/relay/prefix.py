@@ -10,8 +10,8 @@ hashes, and a false hit costs a worse route, never a wrong answer.
 
 from typing import Final
 
-BLOCK_BYTES: Final = 256
-BLOCK_TOKENS: Final = 64  # that a block is taken to stand for, at four bytes per token
+BLOCK_BYTES: Final = 512  # half of it would double what a long prompt costs here and in the index
+BLOCK_TOKENS: Final = 128  # that a block is taken to stand for, at four bytes per token
 _MASK: Final = (1 << 64) - 1
 
 Root = tuple[str | bytes | None, ...]

@@ -21,7 +21,7 @@ def test_the_next_turn_begins_with_the_blocks_of_this_one() -> None:
 
 
 def test_a_difference_changes_every_block_behind_it() -> None:
-    one, other = text_hashes(ROOT, b"a" * 1024), text_hashes(ROOT, b"a" * 300 + b"b" + b"a" * 723)
+    one, other = text_hashes(ROOT, b"a" * 2048), text_hashes(ROOT, b"a" * 600 + b"b" + b"a" * 1447)
     assert one[0] == other[0]
     assert not set(one[1:]) & set(other[1:])
 
@@ -36,4 +36,4 @@ def test_what_must_not_share_kv_shares_no_hash() -> None:
         ("model", None, "tenant", "salt", b""),
         ("model", None, "tenant", None, b"[]"),
     ]
-    assert len({text_hashes(root, b"a" * 256) for root in roots}) == len(roots)
+    assert len({text_hashes(root, b"a" * BLOCK_BYTES) for root in roots}) == len(roots)
