@@ -54,9 +54,11 @@ def listed_models(url: str, api_key: str | None) -> list[str]:
         raise ServerError(f"{url}/v1/models answered 200, but no list of models: {said(body)}") from None
 
 
-def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0) -> bytes:
-    """GET a path of a server. Raises ServerError with one line for anything but an answer."""
-    request = urllib.request.Request(url + path)
+def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0, sent: bytes | None = None) -> bytes:
+    """GET a path of a server, or POST JSON to it. Raises ServerError with one line for anything but an answer."""
+    request = urllib.request.Request(url + path, data=sent)
+    if sent is not None:
+        request.add_header("content-type", "application/json")
     if api_key:
         request.add_header("authorization", f"Bearer {api_key}")
     try:

@@ -17,7 +17,7 @@ from headway.adapters.gateway.ports import (
     TokenStream,
     TraceShape,
 )
-from headway.core.decisions import Decision
+from headway.core.decisions import Decision, Explanation
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
@@ -46,6 +46,8 @@ class FrontView(Protocol):
     @property
     def ledger(self) -> Ledger: ...
 
+    def explain(self, request: Request, at_ns: Ns) -> Explanation: ...
+
     def prefix_figures(self) -> Sequence[PrefixFigures]: ...
 
     def recovery_figures(self) -> Sequence[tuple[str, int]]: ...
@@ -62,6 +64,10 @@ class Wiring(msgspec.Struct, frozen=True):
     rate_limits: Callable[[TenantId, Ns], RateLimits]
     desk: ReplicaDesk
     predictions: Callable[[], Sequence[AdmissionFigures]] = tuple  # how admission's have held
+
+
+def _unattached(request: LlmRequest) -> Explanation:
+    raise RuntimeError(f"request {request.id} is explained before the serving is attached to its front")
 
 
 class LiveServing:
@@ -83,12 +89,14 @@ class LiveServing:
         self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
+        self.explain: Callable[[LlmRequest], Explanation] = _unattached
         self.edge = StreamEdge(self._decided, self._ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
         """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
         self.drain = wiring.desk.drain
+        self.explain = lambda request: wiring.front.explain(request, self.now_ns())
         self.rate_limits = lambda tenant: wiring.rate_limits(tenant, self.now_ns())
 
     @property

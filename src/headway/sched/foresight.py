@@ -22,13 +22,15 @@ class Foresight:
 
     def arriving(self, event: RequestArrived) -> RequestArrived:
         """Return the event with a predicted length, unless the request has one or nothing is known of its like."""
-        request = event.request
+        request = self.foreseen(event.request)
+        return event if request is event.request else msgspec.structs.replace(event, request=request)
+
+    def foreseen(self, request: Request) -> Request:
+        """Return the request with a predicted length, unless it has one or nothing is known of its like. A query."""
         if isinstance(request, DiffusionRequest) or request.output_tokens_predicted is not None:
-            return event
+            return request
         tokens = self.lengths.estimate(request)
-        if tokens is None:
-            return event
-        return msgspec.structs.replace(event, request=msgspec.structs.replace(request, output_tokens_predicted=tokens))
+        return request if tokens is None else msgspec.structs.replace(request, output_tokens_predicted=tokens)
 
     def outgrown(self, request: Request, generated: int) -> Request:
         """The output is longer than predicted: return the request with what those that got so far came to."""

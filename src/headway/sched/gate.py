@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headway.core.decisions import Candidate
+from headway.core.decisions import Candidate, Explanation
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import AdmissionFigures
 from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
@@ -13,6 +13,7 @@ from headway.core.units import Ns, ns_from_s
 from headway.sched.admission.protocol import AdmissionPolicy, Heard, Load, Outlook, Verdict
 from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
+from headway.sched.router.explain import explain, output_tokens
 from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
 
@@ -49,6 +50,19 @@ class Gate:
     def __init__(self, router: Router, queue: GlobalQueue, admissions: Admissions) -> None:
         self.flights = Flights()
         self._router, self._queue, self._admissions = router, queue, admissions
+
+    def explain(self, request: Request, at_ns: Ns) -> Explanation:
+        """Where the request would go now, against which replicas, and what admission would say. Changes nothing."""
+        verdict = self.judge(request, at_ns).verdict
+        return Explanation(
+            model=request.model,
+            policy=self._router.choices.name_of(request.model),
+            prompt_tokens=0 if isinstance(request, DiffusionRequest) else request.prompt_tokens,
+            output_tokens=output_tokens(request),
+            verdict=verdict.kind,
+            verdict_reason=verdict.reason,
+            replicas=explain(self._router, request, at_ns),
+        )
 
     def judge(self, request: Request, at_ns: Ns) -> Judged:
         """Forecast, and let the policy decide on the forecast; what it refuses may go elsewhere. Changes nothing."""

@@ -5,6 +5,7 @@ No load condition stands here; each node can be built and driven alone.
 
 from collections.abc import Sequence
 
+from headway.core.decisions import Explanation
 from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
     ClientGone,
@@ -34,6 +35,7 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.reports import PrefixFigures, ReplicaFigures
+from headway.core.request import Request
 from headway.core.units import Ns
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.admission.quota import Quotas
@@ -98,6 +100,10 @@ class FrontNode:
     def replica_figures(self, at_ns: Ns) -> Sequence[ReplicaFigures]:
         """The replicas that are there, as this front sees them."""
         return [self._figures(replica, at_ns) for replica in self.router.replicas.values()]
+
+    def explain(self, request: Request, at_ns: Ns) -> Explanation:
+        """Where a request would go now, and whether it would be let in. A query."""
+        return self.dispatch.gate.explain(self.book.foresight.foreseen(request), at_ns)
 
     def _figures(self, replica: Replica, at_ns: Ns) -> ReplicaFigures:
         report, guard = replica.report, self.guard

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from headway.adapters.gateway.ports import ModelCard
-from headway.core.decisions import Decision
+from headway.core.decisions import Decision, Explanation
 from headway.core.effects import End, Record
 from headway.core.events import ClientGone, DrainAsked, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
@@ -13,7 +13,7 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
 from headway.core.reports import PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
-from headway.core.request import FinishReason, LlmRequest, SamplingParams, TraceContext
+from headway.core.request import FinishReason, LlmRequest, Request, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
@@ -37,6 +37,9 @@ class Front:
 
     def prefix_figures(self) -> tuple[PrefixFigures, ...]:
         return (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)
+
+    def explain(self, request: Request, at_ns: int) -> Explanation:
+        return Explanation(request.model, "P", 1, 1, "admit", f"asked at {bool(at_ns)}", ())
 
     def recovery_figures(self) -> tuple[tuple[str, int], ...]:
         return (("retried", 2),)
@@ -214,3 +217,11 @@ def test_it_tells_what_is_left_of_a_quota() -> None:
 
 def test_the_fronts_prefix_figures_are_told() -> None:  # AMD-AGI/Infera#143
     assert World().serving.stats().prefixes == (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)
+
+
+def test_a_route_is_explained_by_the_front_at_the_time_of_the_run() -> None:  # SPEC L-5
+    world = World()
+    request = LlmRequest(
+        RequestId("req-1"), TenantId("t"), ModelId("m"), (1,), SamplingParams(max_tokens=1), world.serving.now_ns()
+    )
+    assert world.serving.explain(request).verdict_reason == "asked at True"

@@ -10,6 +10,7 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id, slo_of, trace_context
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
+from headway.adapters.gateway.explain import ExplainRoute
 from headway.adapters.gateway.generate import Generator
 from headway.adapters.gateway.openapi import openapi_json
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
@@ -52,6 +53,7 @@ class Gateway:
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
         self._replicas = ReplicaRoutes(serving, self._keys)
+        self._explain = ExplainRoute(serving, self._keys, self._preparer, self._encoder)
         self._generator = Generator(serving, self._preparer, self._plain.index, self.metrics, settings)
         self._fixed = self._table()
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
@@ -77,7 +79,8 @@ class Gateway:
             "/v1/ledger": {"GET": self._of_tenant(plain.ledger)},
             "/v1/replicas": {"GET": self._of_tenant(self._replicas.listing)},
             "/reset_prefix_cache": {"POST": self._reset},
-            "/v1/estimates": {"POST": self._estimate},
+            "/v1/estimates": {"POST": self._predicted(self._plain.estimate)},
+            "/v1/route/explain": {"POST": self._predicted(self._explain.answer)},
         }
         for route in GENERATION_ROUTES:
             table[route] = {"POST": self._generation(route)}
@@ -177,11 +180,13 @@ class Gateway:
         """A relayed request was refused for what it asks."""
         self.metrics.refused()
 
-    async def _estimate(self, exchange: Exchange, _: str) -> None:
-        tenant = self._tenant(exchange)
-        raw = await self._body(exchange)
-        caller = self._caller(exchange, tenant, SloDefaults())
-        await _json(exchange, await self._plain.estimate(raw, caller))
+    def _predicted(self, answer: Callable[[bytes, Caller], Awaitable[JsonObject]]) -> Endpoint:
+        async def endpoint(exchange: Exchange, _: str) -> None:
+            tenant = self._tenant(exchange)
+            raw = await self._body(exchange)
+            await _json(exchange, await answer(raw, self._caller(exchange, tenant, SloDefaults())))
+
+        return endpoint
 
     async def _reset(self, exchange: Exchange, _: str) -> None:
         tenant = self._tenant(exchange)

@@ -28,7 +28,6 @@ HARMLESS: Final[Mapping[str, str]] = {
     "prompt_cache_key": "a routing hint of OpenAI; prefixes are found by content here",
     "prompt_cache_retention": "a cache hint of OpenAI",
     "parallel_tool_calls": "has a meaning with tools only",
-    "session_id": "names a conversation; no routing policy keeps one together yet, prefixes are found by content",
 }
 
 _TOOLS: Final = "tool calling is not implemented"

@@ -17,6 +17,7 @@ _POST: Final = {
     "/tokenize": (TokenizeBody, "Turn text or messages into tokens"),
     "/detokenize": (DetokenizeBody, "Turn tokens into text"),
     "/v1/estimates": (EstimateBody, "Predict time, memory and price before the work"),
+    "/v1/route/explain": (EstimateBody, "Where a request would go now, with the parts of every replica's score"),
     "/v1/replicas/{id}/drain": (None, "Take a replica out; what runs there ends as it would"),
     "/v1/replicas/{id}/undrain": (None, "Bring a drained replica back"),
     "/reset_prefix_cache": (None, "Forget every unreferenced cached block"),

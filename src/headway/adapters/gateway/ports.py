@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from headway.core.decisions import Explanation
 from headway.core.effects import Admitted, Deliver, End
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
@@ -109,6 +110,7 @@ class Serving(Protocol):
     """The system behind the gateway. Called from the event loop only; no call blocks."""
 
     drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
+    explain: Callable[[LlmRequest], Explanation]  # where a request would go now, and whether it would be let in
 
     def now_ns(self) -> Ns:
         """The run's clock."""

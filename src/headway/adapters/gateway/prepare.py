@@ -221,6 +221,7 @@ class Preparer:
                         block_tokens=card.block_size,
                         cache_root=root,
                         tenant_weight=caller.tenant.weight,
+                        session=body.session_id,
                         trace=caller.trace.context(number * n + choice, operation),
                         allow_degrade=allowed,
                     )

@@ -83,6 +83,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     request_id: Name | None = None
     cache_salt: Name | None = None
+    session_id: Name | None = None  # names a conversation; `cost_aware` keeps its requests together
     return_token_ids: bool | None = None
     stream_interval: Count | None = None
     allow_degrade: Annotated[list[Degradation], Meta(max_length=8)] | None = None
@@ -129,7 +130,7 @@ class DetokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EstimateBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of `POST /v1/estimates`: what `endpoint` would need for `body`."""
+    """Body of `POST /v1/estimates` and `POST /v1/route/explain`: `body` as `endpoint` would get it."""
 
     endpoint: Literal["/v1/chat/completions", "/v1/completions"]
     body: msgspec.Raw

@@ -40,7 +40,7 @@ def output_tokens(request: Request) -> int:
 def _candidate(router: Router, candidate: Candidate, place: int, parts: Mapping[str, float]) -> Explained:
     replica = router.replicas[NodeId(candidate.replica)]
     reason = candidate.reason if candidate.decode is None else f"hands over to {candidate.decode}"
-    return _seen(replica, place, reason, candidate, tuple(parts.items()), has_room=router.has_room(candidate))
+    return _seen(replica, place, reason, candidate, dict(parts), has_room=router.has_room(candidate))
 
 
 def _seen(
@@ -48,7 +48,7 @@ def _seen(
     place: int | None,
     reason: str,
     candidate: Candidate | None = None,
-    parts: tuple[tuple[str, float], ...] = (),
+    parts: dict[str, float] | None = None,
     *,
     has_room: bool = False,
 ) -> Explained:
@@ -59,7 +59,7 @@ def _seen(
         score=None if candidate is None else candidate.score,
         ttft_s=None if candidate is None or not candidate.confidence else candidate.seconds,
         confidence=0.0 if candidate is None else candidate.confidence,
-        parts=parts,
+        parts=parts or {},
         hit_tokens=0 if candidate is None else candidate.hit_tokens or 0,
         has_room=has_room,
         requests=replica.requests,

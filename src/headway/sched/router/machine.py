@@ -59,6 +59,10 @@ class Choices(msgspec.Struct, frozen=True):
         """Return the policy that routes a model."""
         return self.by_model.get(model, self.policy)
 
+    def name_of(self, model: ModelId) -> str:
+        """Return the policy's class in words."""
+        return type(self.of(model)).__name__
+
 
 class ReplicaGuard(Protocol):
     """Which replicas may be candidates now (`sched/fleet/guard.py`)."""

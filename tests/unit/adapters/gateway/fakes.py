@@ -10,6 +10,7 @@ from headway.adapters.gateway.app import Gateway, build_app
 from headway.adapters.gateway.ports import Directory, Estimate, ModelCard, OwnModels, RecordSink, Stats, TraceShape
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.tokenizer import Tokenizer
+from headway.core.decisions import Explained, Explanation
 from headway.core.draw import draw_below
 from headway.core.effects import Deliver, End, ErrorOut
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
@@ -98,6 +99,7 @@ class FakeServing:
         self.resets = 0
         self.drains: list[tuple[NodeId, bool]] = []
         self.drain = lambda replica, is_draining: self.drains.append((replica, is_draining))
+        self.explain = self._explained
         self.limits = RateLimits()
         self.directory: Directory = OwnModels()
         self._clock = 0
@@ -200,6 +202,11 @@ class FakeServing:
         self.resets += 1
         self._blocks.clear()
         return True
+
+    def _explained(self, request: LlmRequest) -> Explanation:
+        best = Explained(REPLICA, 0, "queue 1.000 s", 1.0, 1.0, 1.0, {"queue": 1.0}, hit_tokens=16, has_room=True)
+        seen = (best, Explained("rep-1", None, "it is draining"))
+        return Explanation(request.model, "CostAware", len(request.prompt), 7, "admit", "a replica has room", seen)
 
     def estimate(self, request: LlmRequest) -> Estimate:
         tokens = request.sampling.max_tokens

@@ -239,6 +239,37 @@ def test_an_admin_sees_drains_and_brings_back_replicas() -> None:
     assert serving.drains == [("rep-0", True), ("rep-0", False)]
 
 
+def test_an_admin_sees_where_a_request_would_go_and_nothing_runs() -> None:
+    # SPEC A2, L-5
+    serving = FakeServing(TOY)
+    body = {"endpoint": "/v1/chat/completions", "body": chat()}
+    refused, shown = many(
+        serving, ("POST", "/v1/route/explain", body, "sk-a"), ("POST", "/v1/route/explain", body, "sk-root")
+    )
+    assert_error(refused, 403, "admin_only")
+    answer = shown.json()
+    assert (answer["policy"], answer["verdict"], answer["output_tokens"]) == ("CostAware", "admit", 7)
+    assert [(each["replica"], each["place"], each["parts"]) for each in answer["replicas"]] == [
+        ("rep-0", 0, {"queue": 1.0}),
+        ("rep-1", None, {}),
+    ]
+    assert serving.requests == []
+
+
+def test_without_an_admin_key_anybody_may_ask_for_a_route_and_a_bad_body_is_refused_as_it_would_be() -> None:
+    serving = FakeServing(TOY)
+    body = {"endpoint": "/v1/chat/completions", "body": chat()}
+    assert post(serving, body, "/v1/route/explain").status == 200
+    wrong = {"endpoint": "/v1/chat/completions", "body": chat(max_tokens=-1)}
+    assert post(serving, wrong, "/v1/route/explain").json()["error"]["param"] == "max_tokens"
+
+
+def test_a_session_reaches_the_router() -> None:  # SPEC A4
+    serving = FakeServing(TOY)
+    assert post(serving, chat(session_id="s-1")).status == 200
+    assert serving.requests[0].session == "s-1"
+
+
 def test_a_trace_is_for_admins_and_covers_what_was_asked() -> None:
     # SPEC I4
     serving = FakeServing(TOY)

@@ -1,0 +1,34 @@
+"""`POST /v1/route/explain`: where a request would go now, with the parts of every replica's score. It runs nothing."""
+
+from headway.adapters.gateway.caller import Caller
+from headway.adapters.gateway.plain import JsonObject
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prepare import Preparer
+from headway.adapters.gateway.prompts import Encoder
+from headway.adapters.gateway.schema import EstimateBody
+from headway.adapters.gateway.tenants import KeyTable
+from headway.core.errors import RequestError
+
+
+class ExplainRoute:
+    """With an admin key configured, only for it: the answer shows every replica and everybody's load."""
+
+    def __init__(self, serving: Serving, keys: KeyTable, preparer: Preparer, encoder: Encoder) -> None:
+        self._serving, self._keys, self._preparer, self._encoder = serving, keys, preparer, encoder
+
+    async def answer(self, raw: bytes, caller: Caller) -> JsonObject:
+        """Explain the first choice of the first prompt. Raises RequestError."""
+        if self._keys.has_admin and not caller.tenant.admin:
+            raise RequestError("Only an admin key may look at routes.", status=403, code="admin_only")
+        body = await self._encoder.parse(raw, EstimateBody)
+        prepared = await self._preparer.prepare(body.endpoint, bytes(body.body), caller)
+        found = self._serving.explain(prepared.requests[0])
+        return {
+            "model": found.model,
+            "policy": found.policy,
+            "prompt_tokens": found.prompt_tokens,
+            "output_tokens": found.output_tokens,
+            "verdict": found.verdict,
+            "verdict_reason": found.verdict_reason,
+            "replicas": list(found.replicas),
+        }
