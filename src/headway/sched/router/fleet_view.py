@@ -49,7 +49,7 @@ class Replica:
     def __init__(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
         self.id, self.incarnation = node, incarnation
         self.report: ReplicaReport | None = None
-        self.joined_ns = self.heard_ns = self.now_ns = at_ns
+        self.joined_ns = self.heard_ns = self._known_ns = self.now_ns = at_ns
         self.number = 0  # of the last dispatch
         self.full_until_ns: Ns = 0  # it refused; a report ends that sooner unless it named the time itself
         self.is_full_told = False
@@ -102,7 +102,7 @@ class Replica:
         if not counted and not self._sent:
             self.age_ns, self.queued_tokens, self.queued_tokens_spread = 0, 0, 0
             return
-        self.age_ns = at_ns - max(self.heard_ns, self._awake_ns)
+        self.age_ns = at_ns - max(self._known_ns, self._awake_ns)
         if report is None or report.source == "engine":
             level, doubt = self._backlog.look(at_ns, self.uncached_in_flight)
         else:
@@ -125,6 +125,8 @@ class Replica:
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
+        # A scraped report is sent again whenever this gateway's own part of it changes; its age is that of the scrape.
+        self._known_ns = min(at_ns, report.at_ns) if report.source == "scrape" else at_ns
         if not self.is_full_told:
             self.full_until_ns = 0
         self._ended = 0

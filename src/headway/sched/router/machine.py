@@ -209,17 +209,20 @@ class Router:
         return tokens / rate if rate > 0 else 0.0
 
     def has_room(self, candidate: Candidate) -> bool:
-        """True when the replica's own queue may take one more; an empty queue always may."""
+        """True when the replica's own queue may take one more; an empty queue always may.
+
+        An upstream's batch is its own affair: what it was sent since its last report runs, unless it says that some
+        wait. An answer in one piece begins when it ends, so that prompts without a first token say nothing of a queue
+        there; it refuses when it is full.
+        """
         replica = self.replicas[NodeId(candidate.replica)]
         if replica.now_ns < replica.full_until_ns:
             return False
-        if replica.waiting == 0:
-            return True
         queue_ns, report = replica.queue_ns, replica.report
+        waiting = report.waiting if report is not None and report.role == "upstream" else replica.waiting
+        if waiting == 0:
+            return True
         if queue_ns is None:
-            # An upstream's batch is its own affair: what it was sent since its last report runs, unless it says that
-            # some wait. It refuses when it is full.
-            waiting = report.waiting if report is not None and report.role == "upstream" else replica.waiting
             return waiting < self._room.cold_requests
         return queue_ns <= self._queue_ns_max
 

@@ -149,6 +149,16 @@ def test_a_busy_replicas_report_ages_and_an_idle_ones_does_not() -> None:  # SPE
     assert view.age_ns == NS_PER_S
 
 
+def test_a_scraped_report_is_as_old_as_its_scrape_however_often_it_is_told() -> None:  # SPEC A5
+    view = replica()
+    view.hear(report("rep-a", 1, source="scrape", at_ns=0, running=1), 0)
+    for number in range(2, 9):
+        view.hear(report("rep-a", number, source="scrape", at_ns=0, running=number), number * NS_PER_S)
+    assert view.age_ns == 8 * NS_PER_S
+    view.hear(report("rep-a", 9, source="scrape", at_ns=9 * NS_PER_S, running=1), 9 * NS_PER_S)
+    assert view.age_ns == 0
+
+
 def test_a_replica_that_stopped_working_is_not_taken_for_drained() -> None:  # SPEC A5
     view = replica()
     view.hear(report("rep-a", 1, prefill_tokens_per_s=1000.0), 0)

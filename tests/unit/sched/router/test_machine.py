@@ -76,6 +76,8 @@ def test_an_upstream_has_room_unless_it_says_that_requests_wait() -> None:
         made.commit(text(f"req-{number}"), A, 0)
     rooms = {c.replica: made.has_room(c) for c in made.forecast(text("req-11"), 0)}
     assert rooms == {A: True, B: False}
+    made.hear(report(A, 2, role="upstream", prefill_tokens_per_s=1.0), 0)  # long prompts beside a known rate
+    assert made.has_room(next(c for c in made.forecast(text("req-12"), 0) if c.replica == A))
 
 
 def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SPEC C3
