@@ -195,8 +195,12 @@ def read(answer: Answer) -> tuple[str, str | None]:
         assert answer.complete
         return "", str(answer.error()["code"])
     if not answer.headers["content-type"].startswith("text/event-stream"):
-        assert answer.complete, "the answer is cut"
-        message = answer.json()["choices"][0]["message"]["content"]  # type: ignore[index]  # JSON
+        if not answer.complete:  # HTTP itself says so: fewer bytes than its length
+            return "", "cut"
+        try:
+            message = answer.json()["choices"][0]["message"]["content"]  # type: ignore[index]  # JSON
+        except ValueError:  # an upstream's own garbage, well framed
+            return "", "garbled"
         return str(message), None
     assert answer.complete, "the stream is cut without a word"
     events = answer.events()
