@@ -19,15 +19,16 @@ class Voided:
 
     def __init__(self) -> None:
         self._forget: dict[int, None] = {}  # to be named in the next `leave`
-        self._unknown: dict[int, None] = {}  # the machine believes that the executor knows them
+        # The machine believes that the executor knows them. A stay may end between its plan and the launch.
+        self._unknown: dict[int, Stay | None] = {}
 
-    def fail(self, open_plans: Iterable[StepPlan], live: Iterable[int]) -> None:
+    def fail(self, open_plans: Iterable[StepPlan], live: Mapping[int, Stay]) -> None:
         """Every open plan is void."""
         for plan in open_plans:
             self._forget.update(dict.fromkeys(plan.leave))
             self._forget.update((new.seq, None) for new in plan.new)
         self._forget.update(dict.fromkeys(live))
-        self._unknown.update(self._forget)
+        self._unknown.update({seq: live.get(seq) or self._unknown.get(seq) for seq in self._forget})
 
     def amend(self, plan: StepPlan, stays: Mapping[int, Stay]) -> StepPlan:
         """Return the plan as the executor must see it."""
@@ -42,7 +43,8 @@ class Voided:
             unknown.pop(new.seq, None)
         again: list[NewSequence] = []
         for seq in [chunk.seq for chunk in plan.chunks if chunk.seq in unknown]:
-            stay = stays[seq]
+            stay = stays.get(seq) or unknown[seq]
+            assert stay is not None  # it was alive when the steps failed: a chunk of it was planned since
             assert isinstance(stay.request, LlmRequest)  # this machine runs nothing else
             del unknown[seq]
             request = stay.request

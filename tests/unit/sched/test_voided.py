@@ -48,3 +48,10 @@ def test_who_ended_meanwhile_is_not_introduced_again() -> None:
     assert voided.amend(prefill(7, leave=(2,)), held).leave == (2,)
     plan = prefill(8, 1)
     assert voided.amend(plan, held) is plan
+
+
+def test_a_stay_that_ends_before_its_plan_is_launched_is_introduced_all_the_same() -> None:
+    voided, held = Voided(), stays(1, 2)
+    voided.fail([prefill(5, 1, 2)], held)
+    del held[2]  # cancelled while the group agreed on the plan; its blocks are written by it
+    assert [one.seq for one in voided.amend(prefill(6, 1, 2), held).new] == [1, 2]
