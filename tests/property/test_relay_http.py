@@ -84,8 +84,16 @@ class Wire(asyncio.Transport):
         return self.closed
 
 
-class Handed(Exception):
-    """The connection goes on to uvicorn's protocol, which is fuzzed elsewhere."""
+class Sink:
+    """In the place of uvicorn's protocol, which is fuzzed elsewhere: it takes the rest of the connection."""
+
+    is_idle = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
 
 
 class Outcome:
@@ -98,28 +106,28 @@ class Outcome:
 
     async def _feed(self, pieces: list[bytes]) -> None:
         taker, wire, loop = Taker(), Wire(), asyncio.get_running_loop()
+        broken: list[object] = []
+        loop.set_exception_handler(lambda _, context: broken.append(context))
         relay = RelayServer(taker, GatewaySettings(), taker, loop)
 
-        def foreign(*_: object) -> None:
-            raise Handed
+        def foreign(*_: object) -> Sink:
+            self.is_open = False
+            return Sink()
 
         relay.foreign = foreign  # type: ignore[method-assign,assignment]
         made = relay_protocol(relay)(config=Config("x"), server_state=ServerState(), app_state={}, _loop=loop)  # type: ignore[call-arg]
         made.connection_made(wire)
-        try:
-            for piece in pieces:
-                if wire.closed:
-                    break
-                made.data_received(piece)
-                for _ in range(12):
-                    await asyncio.sleep(0)  # the next pipelined request begins in a turn of its own
-            self.is_open = not wire.closed
-        except Handed:
-            self.is_open = False
-        finally:
-            self.bodies = taker.bodies
-            made.connection_lost(None)
-            relay.sweep._timer.cancel()  # type: ignore[union-attr]
+        for piece in pieces:
+            if wire.closed:
+                break
+            made.data_received(piece)
+            for _ in range(12):
+                await asyncio.sleep(0)  # the next pipelined request begins in a turn of its own
+        self.is_open = self.is_open and not wire.closed
+        self.bodies = taker.bodies
+        made.connection_lost(None)
+        relay.sweep._timer.cancel()  # type: ignore[union-attr]
+        assert not broken
 
 
 def by_h11(data: bytes) -> tuple[list[bytes], bool]:
