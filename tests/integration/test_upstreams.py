@@ -136,6 +136,7 @@ def test_an_upstream_alone_needs_no_model_and_no_torch() -> None:
         assert raw.endswith(b"data: [DONE]\n\n")
         assert headway.get("/ready")[0] == 200
         assert headway.running.models() == ["model-a"]
+        assert 'headway_generation_tokens_total{model="model-a"} 16.0' in headway.get("/metrics")[1]
 
 
 def test_models_adapters_and_aliases_are_listed_and_routed() -> None:

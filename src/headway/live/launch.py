@@ -202,6 +202,7 @@ class Running:
         app = build_app(self.live.serving, tokenizers, gateway)
         protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
         if self.live.relays:
+            self.live.relaying.count = app.count
             relay = RelayServer(self.live.relaying, gateway, app, asyncio.get_running_loop())
             protocol = relay_protocol(relay)
         return HttpServer(

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.ports import NamedModel
-from headway.adapters.gateway.relay.ports import Exchange, RelayModel
+from headway.adapters.gateway.relay.ports import Exchange, RelayModel, Usage
 from headway.core.effects import End
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed
 from headway.core.ids import ModelId, RequestId, TenantId
@@ -39,6 +39,7 @@ class Relaying:
         """`evidence_of`: requests whose evidence is still to come. `created`: Unix time of the start, which clients see
         as that of a relayed model."""
         self.names, self._created = names, created
+        self.count: Callable[[str, int, int], None] = _uncounted  # model, prompt tokens, output tokens
         self._now_ns, self._feed, self._can_serve, self._evidence_of = now_ns, feed, can_serve, evidence_of
         self._open: dict[RequestId, _Open] = {}
         self.limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
@@ -157,13 +158,18 @@ class Relaying:
             return True
         return False
 
-    def learned(self, request: TextRequest, prompt_tokens: int) -> None:
-        """An upstream told how many tokens a prompt had."""
-        relayed = self.names.relayed.get(request.model)
-        if relayed is not None:
+    def answered(self, request: TextRequest, usage: Usage) -> None:
+        """An upstream's answer is whole: count its tokens, and learn from what it says of the prompt's."""
+        told, relayed = usage.prompt_tokens, self.names.relayed.get(request.model)
+        if told is not None and relayed is not None:
             learned = relayed.bytes_per_token
-            learned.observe(request.prompt_tokens, learned.value, prompt_tokens)
+            learned.observe(request.prompt_tokens, learned.value, told)
+        self.count(request.model, request.prompt_tokens if told is None else told, usage.output_tokens)
 
     def is_renamed(self, asked: str) -> bool:
         """Clients may have written another name: an alias, or that of a model which this one stands in for."""
         return asked in self.names.renamed
+
+
+def _uncounted(_model: str, _prompt: int, _output: int) -> None:
+    """Nobody counts."""

@@ -115,7 +115,7 @@ class Live:
             unix_s(),
         )
         around = Surroundings(
-            self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.learned, self.board.forget
+            self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.answered, self.board.forget
         )
         self.serving.directory = relaying
         relaying.limits = lambda tenant: self.front.book.quotas.limits(tenant, now_ns())

@@ -26,7 +26,7 @@ class Owner(Protocol):
 
     def begun(self, request: RequestId, epoch: int) -> None: ...
 
-    def learned(self, request: TextRequest, prompt_tokens: int) -> None: ...
+    def answered(self, request: TextRequest, usage: Usage) -> None: ...
 
     def over(self, request: RequestId, epoch: int, message: Finished | Refused, *, is_answered: bool) -> None: ...
 
@@ -52,8 +52,8 @@ class NodeCall:
 
     def done(self, usage: Usage, health: Health) -> None:
         """The whole answer was handed to the exchange."""
-        if usage.prompt_tokens is not None:
-            self._node.learned(self.request, usage.prompt_tokens)
+        if health == "success":
+            self._node.answered(self.request, usage)
         self.finished(FinishReason.STOP, health=health, usage=usage)
 
     def refused(self, status: int, retry_after_ms: int | None) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import Final
 
-from headway.adapters.gateway.relay.ports import Pool
+from headway.adapters.gateway.relay.ports import Pool, Usage
 from headway.adapters.upstream.load import UpstreamLoad
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.ids import NodeId, RequestId
@@ -204,9 +204,9 @@ class UpstreamNode:
         """The answer's head is on its way."""
         self._tell(Begun(request, epoch))
 
-    def learned(self, request: TextRequest, prompt_tokens: int) -> None:
-        """The prompt had so many tokens."""
-        self._around.learned(request, prompt_tokens)
+    def answered(self, request: TextRequest, usage: Usage) -> None:
+        """The whole answer is there."""
+        self._around.answered(request, usage)
 
     def now_ns(self) -> Ns:
         """The run's clock."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from headway.adapters.gateway.relay.ports import Exchange
+from headway.adapters.gateway.relay.ports import Exchange, Usage
 from headway.core.ids import NodeId, RequestId
 from headway.core.request import TextRequest
 from headway.core.units import Ns
@@ -31,5 +31,5 @@ class Surroundings(msgspec.Struct, frozen=True):
     now_ns: Callable[[], Ns]
     exchange: Callable[[RequestId], Exchange | None]  # of a request that is open
     is_renamed: Callable[[str], bool]  # clients may have written another name of this model
-    learned: Callable[[TextRequest, int], None]  # the prompt had so many tokens
+    answered: Callable[[TextRequest, Usage], None]  # a whole answer, and what it used
     forget: Callable[[NodeId], None]  # nobody need show it any more

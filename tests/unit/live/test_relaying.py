@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from headway.adapters.gateway.ports import NamedModel
-from headway.adapters.gateway.relay.ports import RelayModel
+from headway.adapters.gateway.relay.ports import RelayModel, Usage
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.effects import End, ErrorOut
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed
@@ -150,7 +150,11 @@ def test_ready_needs_every_model_or_what_stands_in_for_it() -> None:
 def test_prompts_teach_how_many_bytes_a_token_has() -> None:
     made = Bench()
     request = TextRequest(R, TenantId("t"), ModelId("a"), 1000, 10, 0)
-    made.relaying.learned(request, 2000)
+    counted: list[tuple[str, int, int]] = []
+    made.relaying.count = lambda *told: counted.append(told)
+    made.relaying.answered(request, Usage(2000, 7, None, 9))
+    made.relaying.answered(request, Usage(None, None, None, 9))
+    assert counted == [("a", 2000, 7), ("a", 1000, 9)]  # told, else estimated
     model = made.relaying.model("a")
     assert model is not None
     assert model.bytes_per_token < 4.0

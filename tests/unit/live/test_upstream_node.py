@@ -68,7 +68,7 @@ class Bench:
     def __init__(self, settings: UpstreamSettings) -> None:
         self.told: list[Message] = []
         self.news: list[tuple[str, int]] = []
-        self.learned: list[int] = []
+        self.used: list[int | None] = []
         self.gone: list[RequestId] = []
         self.now_ns = 1000
         self.pool = FakePool()
@@ -78,7 +78,7 @@ class Bench:
             now_ns=lambda: self.now_ns,
             exchange=lambda request: None if request in self.gone else FakeExchange(),  # type: ignore[return-value]  # only the body is read
             is_renamed=lambda _: False,
-            learned=lambda _, tokens: self.learned.append(tokens),
+            answered=lambda _, usage: self.used.append(usage.prompt_tokens),
             forget=lambda _: None,
         )
         self.node = UpstreamNode(NODE, settings, self.pool, around)
@@ -143,7 +143,7 @@ def test_an_answer_becomes_begun_and_one_finished_with_marks_and_usage() -> None
         marks = done.marks
         stamps = (marks.received_ns, marks.first_token_ns, marks.last_token_ns, marks.finished_ns)
         assert stamps == (1000, 4000, 8000, 9000)
-        assert made.learned == [120]
+        assert made.used == [120]
         assert made.node.in_flight == 0
 
     bench(check)

@@ -176,6 +176,11 @@ class Gateway:
         entry = Remembered(prepared.tenant.id, (prepared.request.id,), prepared.trace.trace_id)
         self._plain.index.remember(prepared.public_id, entry)
 
+    def count(self, model: str, prompt_tokens: int, output_tokens: int) -> None:
+        """A relayed answer is whole."""
+        self.metrics.prompt_tokens(model, prompt_tokens)
+        self.metrics.generated_tokens(model, output_tokens)
+
     def refused(self) -> None:
         """A relayed request was refused for what it asks."""
         self.metrics.refused()
