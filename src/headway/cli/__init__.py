@@ -19,6 +19,7 @@ EXIT_USAGE: Final = 2
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Serve models over an OpenAI-compatible API.",
     "simulate": "Run the scheduler on a virtual clock, without a model.",
+    "compare": "Compare policies in simulation, as a report.",
     "bench": "Put a load on a server and print what its clients saw.",
     "trace": "Export what a server did: a Perfetto/Chrome trace, JSON lines or Parquet.",
     "policies": "List every policy: what it sees, what it is good at, its blind spot.",

@@ -25,10 +25,15 @@ from headway.workload.mooncake import BLOCK_TOKENS, Offered
 
 MODEL_LEN: Final = 131_072
 UNBOUNDED_MS: Final = 1e9
+REPORT_MS: Final = 50.0  # live reports every 20 ms; with as many requests to simulate that costs more than the steps
 # vLLM's defaults for an online server on these devices: 2048 batched tokens with chunked prefill, 256 sequences.
 ENGINE: Final = LlmParams(
     max_seqs=256, step_tokens=2048, chunk=PolicyChoice("constant", {"tokens": 2048}), decisions=False
 )
+OURS: Final = msgspec.structs.replace(
+    ENGINE, chunk=PolicyChoice("tpot_budget", {"tokens": 2048}), order=PolicyChoice("least_slack")
+)
+ENGINES: Final = {"plain": ENGINE, "ours": OURS}
 
 
 class ReplicaKind(msgspec.Struct, frozen=True):
@@ -47,6 +52,17 @@ FAST: Final = ReplicaKind()
 SLOW: Final = ReplicaKind(RooflineTruth(device=A100))
 # Holds one request of the longest kind, and nothing beside it.
 STARVED: Final = ReplicaKind(kv_tokens=MODEL_LEN)
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy and its parameters, as a study names them."""
+
+    type: str
+    params: dict[str, object] = {}  # msgspec copies the default
+
+    def policy(self) -> PolicyChoice:
+        """As a node is configured with it."""
+        return PolicyChoice(self.type, self.params)
 
 
 class RoutingFleetParams(msgspec.Struct, frozen=True):
@@ -88,6 +104,31 @@ def belief() -> StepCostParams:
         bytes_per_s=8 * H100.bytes_per_s * 0.8,
         overhead_ns=1_000_000,
     )
+
+
+class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fleet by names: what the rows of a study differ in."""
+
+    fleet: str  # uniform, starved, mixed
+    replicas: int
+    router: Choice
+    admission: Choice
+    seen: str = "exact"  # exact: the replicas' own reports every 20 ms; scrape: their metrics pages
+    late_binding: bool = False
+    engine: str = "plain"  # plain: vLLM's defaults; ours: this project's order and chunks
+
+    def params(self) -> RoutingFleetParams:
+        """Return what to simulate. Raises ValueError for an unknown name."""
+        if self.seen not in ("exact", "scrape") or self.engine not in ENGINES:
+            raise ValueError(f"no replicas are seen by {self.seen!r}, or no engine is called {self.engine!r}")
+        return RoutingFleetParams(
+            kinds(self.fleet, self.replicas),
+            self.router.policy(),
+            self.admission.policy(),
+            self.late_binding,
+            ENGINES[self.engine],
+            ScrapeParams() if self.seen == "scrape" else None,
+        )
 
 
 class RoutingFleet:
@@ -135,7 +176,9 @@ class RoutingFleet:
             device="none",
         )
         machine = LlmMachine(params.llm, limits, StepCost(belief()), replica)
-        node = WorkerNode(Membership(replica, incarnation, (FRONT,)), machine, limits, WorkerConfig())
+        node = WorkerNode(
+            Membership(replica, incarnation, (FRONT,)), machine, limits, WorkerConfig(report_interval_ms=REPORT_MS)
+        )
         if params.scrape is None:
             return node
         return ScrapedNode(node, params.scrape, place / len(params.kinds))
