@@ -1,10 +1,12 @@
 """Which models are served under which names: by own engines, by upstreams, by aliases and fallbacks (SPEC A6, M1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
+from headway.adapters.upstream.discovery import read_upstreams
 from headway.adapters.upstream.settings import UpstreamSettings, check_upstreams
 from headway.core.errors import ConfigError
 from headway.live.config_layers import Sourced
@@ -76,9 +78,19 @@ def check_models(names: Names, sources: Sequence[Sourced]) -> None:
     if not names.own and not names.has_upstreams:
         raise ConfigError("model.replicas = 0 without upstreams or discovery.file: nothing would be served")
     check_upstreams(names.upstreams)
+    _check_file(names.discovery)
     known = _known(names)
     _check_aliases(names, known)
     _check_fallbacks(names, known)
+
+
+def _check_file(discovery: DiscoverySettings) -> None:
+    """The file must be right at the start; later a broken one changes nothing."""
+    if discovery.file is not None:
+        try:
+            read_upstreams(Path(discovery.file).expanduser())
+        except ConfigError as error:
+            raise ConfigError(f"discovery.file: {error}") from None
 
 
 def _known(names: Names) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Who serves what under which name: contradictions are refused by both keys (SPEC A6, M1)."""
 
+from pathlib import Path
+
 import pytest
 
 from headway.core.errors import ConfigError
@@ -18,9 +20,10 @@ def test_without_upstreams_the_default_model_is_served() -> None:
     assert given().config.model.replicas == 1
 
 
-@pytest.mark.parametrize("upstreams", [ONE, OPEN, "discovery.file='up.toml'"])
-def test_upstreams_without_a_model_start_no_engine_and_this_is_told(upstreams: str) -> None:
-    resolved = given(upstreams)
+@pytest.mark.parametrize("upstreams", [ONE, OPEN, "discovery.file='FOLDER/up.toml'"])
+def test_upstreams_without_a_model_start_no_engine_and_this_is_told(upstreams: str, tmp_path: Path) -> None:
+    (tmp_path / "up.toml").write_text("upstreams = []\n")
+    resolved = given(upstreams.replace("FOLDER", str(tmp_path)))
     assert resolved.config.model.replicas == 0
     assert [a.value for a in resolved.adjustments if a.key == "model.replicas"] == [0]
 
@@ -56,6 +59,7 @@ def test_settings_of_engines_that_are_not_there_are_told() -> None:
         ([ONE, "front.routes.m.transfers_to=['n']"], "front.routes.m.transfers_to has 'n': no such model"),
         ([ONE, "front.routes.m.fallbacks=['n']"], "front.routes.m.fallbacks has 'n': no such model; known are m"),
         ([ONE, "aliases.a=m", "front.routes.a.fallbacks=['m']"], "write it for 'm'"),
+        (["discovery.file='nowhere.toml'"], "discovery.file: nowhere.toml cannot be read"),
         (["upstreams=[{name='a', url='nowhere'}]"], "upstreams[0].url: 'nowhere' is no http or https URL"),
         (["upstreams=[{name='a', url='http://a', kind='vlm'}]"], 'did you mean "vllm"?'),
     ],

@@ -29,6 +29,7 @@ not served is refused by name. Every response that is not 2xx carries `{"error":
 | `x-request-id` | echoed, or minted; names the request in `/v1/requests/{id}/evidence` (as the field `request_id`) |
 | `traceparent` | W3C trace context, continued |
 | `x-slo-ttft-ms`, `x-slo-tpot-ms`, `x-slo-e2e-ms` | the SLO of this request; else the route's default |
+| `x-headway-model` | in an answer: who gave it, where another name was asked for (alias, fallback, transfer) |
 
 A stream sends `: ping` comments while nothing else is to be said, one event per engine step, the finish reason in an
 event of its own, usage last (`stream_options.include_usage`), then `[DONE]`. A stream that fails ends with an error
@@ -46,6 +47,11 @@ or for its end, passes while it waits is answered 408 `deadline_passed` and neve
 `allow_degrade` says what may be taken from a request so that it keeps its deadline: `max_tokens` (fewer tokens) or
 `model` (a fallback of its model answers). What was taken is told as `degraded: {...}` in the answer, in a stream in the
 first event of the choice. The other names belong to images and video and take nothing from text.
+
+Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
+affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,
+`seed`, `temperature`, `priority`, `session_id`, `cache_salt`, `ignore_eos` and `allow_degrade`. Errors before the first
+byte have the form above; a 4xx of the upstream is passed on.
 """
 BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/chat/completions", ChatBody),
