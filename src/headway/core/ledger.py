@@ -3,6 +3,7 @@
 A `level` account returns to zero; a `meter` only grows in `used`. Lease verbs are idempotent by lease id.
 """
 
+from collections import OrderedDict
 from typing import Literal
 
 import msgspec
@@ -42,7 +43,7 @@ class Account:
         self.reserved = 0
         self.used = 0
         self._leases: dict[LeaseId, _Lease] = {}
-        self._closed: dict[LeaseId, None] = {}
+        self._closed: OrderedDict[LeaseId, None] = OrderedDict()
 
     @property
     def free(self) -> int | None:
@@ -101,7 +102,7 @@ class Account:
         del self._leases[lease]
         self._closed[lease] = None
         while len(self._closed) > 4096:  # a repeated verb comes within one round trip; older ids cannot
-            del self._closed[next(iter(self._closed))]
+            self._closed.popitem(last=False)  # a plain dict would walk over what was deleted before
 
     def check(self) -> None:
         """Raise InvariantError unless the account adds up."""

@@ -1,6 +1,6 @@
 """What the live system remembers for its operators: evidence, decisions, engine steps. All bounded."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Annotated
@@ -44,7 +44,8 @@ class EvidenceStore:
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
         self._records_max, self._bytes_max = records_max, bytes_max
-        self._packed: dict[RequestId, bytes] = {}
+        # Its oldest entry is found at once; a plain dict walks over everything that was deleted before.
+        self._packed: OrderedDict[RequestId, bytes] = OrderedDict()
         self.bytes = 0
 
     def __len__(self) -> int:
