@@ -73,10 +73,22 @@ class Flights:
 
 
 def _step_ns(report: ReplicaReport, rows: float, kv_tokens: float) -> float:
+    """A decode step of another batch: the measured one, prompts of others in it, as the belief says that it changes.
+
+    The belief alone is a step without prompts; how much they slow it follows the load, so a correction learned under
+    one load would be wrong under the next.
+    """
     cost = report.step_cost
     if cost is None:
         return report.step_ns
-    return cost.base_ns + cost.row_ns * rows + cost.kv_ns * kv_tokens
+
+    def believed_ns(rows: float, kv_tokens: float) -> float:
+        return cost.base_ns + cost.row_ns * rows + cost.kv_ns * kv_tokens
+
+    now_ns = believed_ns(report.running, report.running_kv_tokens)
+    if not report.step_ns or now_ns <= 0:
+        return believed_ns(rows, kv_tokens)
+    return report.step_ns * believed_ns(rows, kv_tokens) / now_ns
 
 
 def _row(tracked: Tracked, moment: Moment, step_ns: float) -> _Row | None:

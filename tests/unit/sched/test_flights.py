@@ -3,7 +3,7 @@ from tests.unit.sched.router.views import llm, report
 
 from headway.core.events import RequestArrived
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, StepCoefficients
 from headway.core.units import NS_PER_MS
 from headway.sched.admission.protocol import Outlook
 from headway.sched.book import Tracked
@@ -76,3 +76,12 @@ def test_what_ended_or_went_elsewhere_is_gone() -> None:
     flights.ended(tracked.request.id)
     flights.ended(tracked.request.id)
     assert len(flights) == 0
+
+
+def test_a_step_of_another_batch_is_the_measured_one_as_the_belief_says_it_changes() -> None:  # SPEC A7
+    """Measured 20 ms with prompts of others inside, where the belief knows 10 ms: twice as long with any batch."""
+    cost = StepCoefficients(base_ns=5.0 * NS_PER_MS, row_ns=NS_PER_MS, kv_ns=0.0, token_ns=0.0, pair_ns=0.0)
+    told = report("rep-a", 1, step_ns=20 * NS_PER_MS, running=5, step_cost=cost)
+    assert look(Flights(), 10, told).step_seconds == pytest.approx(0.022)  # 5 rows of other fronts, and it
+    unmeasured = report("rep-a", 1, running=5, step_cost=cost)
+    assert look(Flights(), 10, unmeasured).step_seconds == pytest.approx(0.011)

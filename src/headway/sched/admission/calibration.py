@@ -27,7 +27,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 class CalibrationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The quantile admission predicts at: where it begins, how far and how fast it moves, and towards what."""
 
-    quantile: Share = 0.8  # to begin with
+    quantile: Share = 0.6  # to begin with
     quantile_min: Share = 0.5  # what is more likely late than not is never admitted, however many refusals were false
     quantile_max: Share = 0.98
     quantile_step: Share = 0.02  # per refusal of the sample; 0: the quantile stays
