@@ -4,6 +4,8 @@ Admission that looks at the decode load of now lets in a wave while it is low an
 high: the load of a decode replica follows what was admitted by the time of a prefill. So the look is at its end.
 """
 
+from typing import Final
+
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
@@ -13,6 +15,8 @@ from headway.core.units import NS_PER_S, Ns
 from headway.sched.admission.protocol import Outlook
 from headway.sched.book import Tracked
 from headway.sched.router.fleet_view import expected_output
+
+NEWS: Final = 0.05  # weight of a report in the pace of a replica
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -35,6 +39,27 @@ class Flights:
     def __init__(self) -> None:
         self._at: dict[NodeId, dict[RequestId, Tracked]] = {}
         self._where: dict[RequestId, NodeId] = {}
+        self._pace: dict[NodeId, float] = {}  # measured step time over the believed one, smoothed
+
+    def heard(self, report: ReplicaReport) -> None:
+        """Learn how much longer steps take than a decode step of their batch is believed to.
+
+        The belief is a step without prompts; how much they slow it follows the load, and swings from step to step. An
+        answer sees many steps, so the pace is smoothed over more of them than a report is.
+        """
+        believed_ns = _believed_ns(report, report.running, report.running_kv_tokens)
+        if report.running and report.step_ns and believed_ns > 0:
+            ratio = report.step_ns / believed_ns
+            known = self._pace.get(report.replica, ratio if report.step_cost is None else 1.0)
+            self._pace[report.replica] = known + NEWS * (ratio - known)
+
+    def left(self, node: NodeId) -> None:
+        """The replica is gone."""
+        self._pace.pop(node, None)
+
+    def _step_ns(self, report: ReplicaReport, rows: float, kv_tokens: float) -> float:
+        known = self._pace.get(report.replica, 0.0 if report.step_cost is None else 1.0)
+        return known * _believed_ns(report, rows, kv_tokens)
 
     def begun(self, tracked: Tracked, node: NodeId) -> None:
         """The request goes to a replica that will decode it."""
@@ -57,13 +82,13 @@ class Flights:
         """How the replica will be when the request begins to decode there. O(requests in flight there)."""
         flights = self._at.get(report.replica, {})
         others = max(0, report.running + report.waiting - len(flights))  # of other fronts: taken to stay
-        step_ns = _step_ns(report, len(flights) + others, report.running_kv_tokens)
+        step_ns = self._step_ns(report, len(flights) + others, report.running_kv_tokens)
         rows = [row for item in flights.values() if (row := _row(item, moment, step_ns)) is not None]
         count = len(rows) + others + moment.rows
         kv_tokens = sum(row.kv_tokens for row in rows) + moment.kv_tokens
         prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
         total, need = report.kv_blocks_total * report.block_size, prompt + expected_output(request)
-        then_ns = _step_ns(report, count + 1, kv_tokens + prompt)
+        then_ns = self._step_ns(report, count + 1, kv_tokens + prompt)
         return Outlook(
             step_seconds=then_ns / NS_PER_S,
             room_seconds=_room_ns(rows, kv_tokens + need - total, moment.until_ns) / NS_PER_S if total else 0.0,
@@ -72,23 +97,9 @@ class Flights:
         )
 
 
-def _step_ns(report: ReplicaReport, rows: float, kv_tokens: float) -> float:
-    """A decode step of another batch: the measured one, prompts of others in it, as the belief says that it changes.
-
-    The belief alone is a step without prompts; how much they slow it follows the load, so a correction learned under
-    one load would be wrong under the next.
-    """
+def _believed_ns(report: ReplicaReport, rows: float, kv_tokens: float) -> float:
     cost = report.step_cost
-    if cost is None:
-        return report.step_ns
-
-    def believed_ns(rows: float, kv_tokens: float) -> float:
-        return cost.base_ns + cost.row_ns * rows + cost.kv_ns * kv_tokens
-
-    now_ns = believed_ns(report.running, report.running_kv_tokens)
-    if not report.step_ns or now_ns <= 0:
-        return believed_ns(rows, kv_tokens)
-    return report.step_ns * believed_ns(rows, kv_tokens) / now_ns
+    return 1.0 if cost is None else cost.base_ns + cost.row_ns * rows + cost.kv_ns * kv_tokens
 
 
 def _row(tracked: Tracked, moment: Moment, step_ns: float) -> _Row | None:

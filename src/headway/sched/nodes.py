@@ -166,6 +166,7 @@ class FrontNode:
                 front.finished(src, message, at_ns)
             case Report():
                 self.router.hear(message.report, at_ns)
+                self.dispatch.gate.flights.heard(message.report)
                 self._out.extend(Record(decision) for decision in message.decisions)
             case Refused():
                 front.refused(src, message, at_ns)
@@ -193,6 +194,7 @@ class FrontNode:
 
     def _lost(self, node: NodeId, at_ns: Ns) -> None:
         self.guard.left(node)
+        self.dispatch.gate.flights.left(node)
         self.watch.heard.pop(node, None)
         self.front.lost(node, at_ns)
         self.dispatch.pump_all(at_ns)

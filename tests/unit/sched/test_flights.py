@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from tests.unit.sched.router.views import llm, report
 
@@ -24,7 +25,9 @@ def flight(name: str, *, prompt: int = 100, output: int = 50, due_ms: int = 0, e
 
 
 def look(flights: Flights, until_ms: int, at: ReplicaReport | None = None, rows: float = 0.0) -> Outlook:
-    told = at or report("rep-a", 1, step_ns=STEP, running=len(flights), kv_blocks_total=100, block_size=16)
+    told = at or report("rep-a", 1, step_ns=STEP, running=max(1, len(flights)), kv_blocks_total=100, block_size=16)
+    flights.heard(told)
+    told = at or msgspec.structs.replace(told, running=len(flights))
     return flights.foresee(llm("req-new", prompt=160), told, Moment(0, until_ms * NS_PER_MS, rows, rows * 100))
 
 
@@ -61,6 +64,7 @@ def test_a_relayed_answer_is_taken_to_advance_by_the_step_time() -> None:
     tracked = flight("req-1", emitted=0)
     flights.begun(tracked, A)
     told = report("rep-a", 1, step_ns=STEP, running=1)
+    flights.heard(told)
     request = llm("req-new")
     later = Moment(300 * NS_PER_MS, 301 * NS_PER_MS)
     assert flights.foresee(request, told, later).rows == 1
@@ -82,6 +86,19 @@ def test_a_step_of_another_batch_is_the_measured_one_as_the_belief_says_it_chang
     """Measured 20 ms with prompts of others inside, where the belief knows 10 ms: twice as long with any batch."""
     cost = StepCoefficients(base_ns=5.0 * NS_PER_MS, row_ns=NS_PER_MS, kv_ns=0.0, token_ns=0.0, pair_ns=0.0)
     told = report("rep-a", 1, step_ns=20 * NS_PER_MS, running=5, step_cost=cost)
-    assert look(Flights(), 10, told).step_seconds == pytest.approx(0.022)  # 5 rows of other fronts, and it
-    unmeasured = report("rep-a", 1, running=5, step_cost=cost)
-    assert look(Flights(), 10, unmeasured).step_seconds == pytest.approx(0.011)
+    flights = Flights()
+    assert look(flights, 10, msgspec.structs.replace(told, step_ns=0)).step_seconds == pytest.approx(0.011)
+    for _ in range(200):
+        flights.heard(told)
+    assert look(flights, 10, told).step_seconds == pytest.approx(0.022, rel=1e-3)  # 5 rows of other fronts, and it
+
+
+def test_one_long_step_is_no_pace() -> None:
+    flights = Flights()
+    steady = report("rep-a", 1, step_ns=STEP, running=1)
+    for _ in range(100):
+        flights.heard(steady)
+    found = look(flights, 10, msgspec.structs.replace(steady, step_ns=10 * STEP)).step_seconds
+    assert 0.01 < found < 0.015
+    flights.left(A)
+    assert look(flights, 10, msgspec.structs.replace(steady, step_ns=10 * STEP)).step_seconds == pytest.approx(0.1)

@@ -31,7 +31,7 @@ class CalibrationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     quantile_min: Share = 0.5  # what is more likely late than not is never admitted, however many refusals were false
     quantile_max: Share = 0.98
     quantile_step: Share = 0.02  # per refusal of the sample; 0: the quantile stays
-    false_reject_target: Share = 0.1  # share of the refused that would have kept their SLO
+    false_reject_target: Share = 0.2  # share of the refused that would have kept their SLO
     samples_min: Annotated[int, msgspec.Meta(ge=1)] = 20  # before them a forecast counts as it is
     window: Annotated[int, msgspec.Meta(ge=10)] = 200  # answers that are remembered
 
