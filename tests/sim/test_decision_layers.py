@@ -167,7 +167,7 @@ def _written_in(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
             level, kind = call.args[1], call.args[2]
         else:
             continue
-        if function.name == "record":  # passes on what its callers say
+        if function.name in ("record", "_decide"):  # passes on what its callers say
             continue
         yield from ((name, said) for said in _texts(function, level) for name in _texts(function, kind))
 

@@ -4,20 +4,23 @@ from headway.adapters.gateway.ports import Estimate
 from headway.core.errors import CapacityError
 from headway.core.ids import NodeId
 from headway.core.request import LlmRequest
-from headway.core.units import Ns, s_from_ns
+from headway.core.units import s_from_ns
 from headway.cost.llm import pairs
 from headway.live.board import Board, Known
 
 
-def estimate(request: LlmRequest, board: Board) -> Estimate:
-    """The replica with the least predicted TTFT counts. Raises CapacityError when none of the model is there."""
+def estimate(request: LlmRequest, board: Board, verdict: str) -> Estimate:
+    """The replica with the least predicted TTFT counts. Raises CapacityError when none of the model is there.
+
+    `verdict` is what admission would say now; of what no replica can hold it need not be asked.
+    """
     nodes = board.serving(request.model)
     if not nodes:
         raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
-    return min((_on(request, board, node) for node in nodes), key=lambda found: found.ttft_ns)
+    return min((_on(request, board, node, verdict) for node in nodes), key=lambda found: found.ttft_ns)
 
 
-def _on(request: LlmRequest, board: Board, node: NodeId) -> Estimate:
+def _on(request: LlmRequest, board: Board, node: NodeId, verdict: str) -> Estimate:
     known, belief = board.replicas[node], board.belief(node)
     report = known.report
     running = 0 if report is None else report.running
@@ -31,27 +34,17 @@ def _on(request: LlmRequest, board: Board, node: NodeId) -> Estimate:
     ttft_ns = queue_ns + prefill_ns
     decode_ns = step_ns * max(0, output - 1)
     # A step serves every running request; each pays its share of it.
+    blocks = _kv_blocks(request, known)
     device_ns = prefill_ns + decode_ns // (running + 1)
     return Estimate(
         ttft_ns=ttft_ns,
         tpot_ns=step_ns,
         device_seconds=s_from_ns(device_ns),
-        kv_bytes=_kv_blocks(request, known) * (0 if known.limits is None else known.limits.kv_bytes_per_block),
-        verdict=_verdict(request, known, ttft_ns, ttft_ns + decode_ns),
+        kv_bytes=blocks * (0 if known.limits is None else known.limits.kv_bytes_per_block),
+        verdict="reject" if known.limits is not None and blocks > known.limits.kv_blocks else verdict,
     )
 
 
 def _kv_blocks(request: LlmRequest, known: Known) -> int:
     size = 1 if known.limits is None else known.limits.block_size
     return -(-(len(request.prompt) + request.sampling.max_tokens) // size)
-
-
-def _verdict(request: LlmRequest, known: Known, ttft_ns: Ns, e2e_ns: Ns) -> str:
-    slo, now_ns = request.slo, request.arrived_ns
-    if known.limits is not None and _kv_blocks(request, known) > known.limits.kv_blocks:
-        return "reject"
-    late_first = slo.ttft_deadline_ns is not None and now_ns + ttft_ns > slo.ttft_deadline_ns
-    late_end = slo.e2e_deadline_ns is not None and now_ns + e2e_ns > slo.e2e_deadline_ns
-    if late_first or late_end:
-        return "reject"
-    return "queue" if known.report is not None and known.report.waiting else "admit"
