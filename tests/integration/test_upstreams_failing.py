@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from tests.integration.test_upstreams import Gateway, body, content, gateway, one, streamed, upstreams
 from tests.upstream_server import Fault, MetricsScript, Script, Upstream
@@ -48,6 +49,28 @@ def test_a_storm_at_one_upstream_is_answered_by_the_other(
     # smg PR#2468: failed is never terminal
     before = a.counts.answered
     headway.until(lambda: bool(headway.ask(body())[0]) and a.counts.answered > before, "a is asked again")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("truncate", times=-1, after=1),
+        Fault("reset", times=-1, after=1),
+        Fault("garbage", times=-1, after=1),
+        Fault("wrong_length", times=-1, delta=5),
+        Fault("wrong_length", times=-1, delta=-5),
+    ],
+    ids=lambda fault: f"{fault.kind}{fault.delta}",
+)
+def test_a_json_answer_that_is_cut_or_spoilt_is_asked_for_elsewhere(
+    pair: tuple[Upstream, Upstream, Gateway], fault: Fault
+) -> None:
+    a, b, headway = pair
+    a.inject(msgspec.structs.replace(fault, path="/v1/chat"))
+    for number in range(6):
+        asked = body(text=f"{number}")
+        status, _, raw = headway.ask(asked)
+        assert (status, content(raw)) == (200, b.expected(asked))
 
 
 def test_a_client_error_is_the_clients_and_closes_no_breaker(pair: tuple[Upstream, Upstream, Gateway]) -> None:

@@ -19,6 +19,9 @@ TAIL_PART: Final = 1024  # a part so long holds what the end may tell, parts bef
 TAIL_PARTS: Final = 64
 
 
+JSON: Final = "application/json"
+
+
 class BadAnswer(Exception):
     """What came is no answer, or not all of one."""
 
@@ -163,6 +166,16 @@ class Answer:
         self._end(b"")
 
     @property
+    def is_json(self) -> bool:
+        """It is an answer in one piece."""
+        fields = self.fields
+        return fields is not None and fields.status == 200 and fields.headers.get("content-type", "").startswith(JSON)
+
+    def payload(self, body: bytes) -> bytes:
+        """Return the bytes of a body that was read, without its framing."""
+        return payload_of(body) if self.head is not None and self.head.framing == "chunked" else body
+
+    @property
     def is_told_over(self) -> bool:
         """False for an event stream that ended in silence (semantic-router#3063)."""
         head = self.head
@@ -172,8 +185,7 @@ class Answer:
         return _DONE.search(end) is not None or _ERROR.search(end) is not None
 
     def _end_of_body(self) -> bytes:
-        end = b"".join(self._tail)
-        return payload_of(end) if self.head is not None and self.head.framing == "chunked" else end
+        return self.payload(b"".join(self._tail))
 
     def usage(self, at_ns: Ns) -> Usage:
         """What it told of its cost, else what was counted."""

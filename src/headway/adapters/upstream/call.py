@@ -13,6 +13,7 @@ from headway.adapters.upstream.connection import UpstreamConnection
 if TYPE_CHECKING:
     from headway.adapters.upstream.pool import UpstreamPool
 
+HELD_MAX: Final = 256 * 1024  # of a JSON answer; a longer one leaves as it comes
 SHOWN: Final = 200  # bytes of an upstream's error that the log gets
 _TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
@@ -29,6 +30,7 @@ class Call:
         self._connection: UpstreamConnection | None = None
         self._answer: Answer | None = None
         self._has_begun = False
+        self._held = b""
         self._is_paused = False
         self._is_retried = False
         self._time, self._idle_s = pool.loop.time, pool.settings.idle_timeout_s
@@ -82,16 +84,34 @@ class Call:
                 elif part:
                     self._exchange.write(part)
                 return
+            is_held = answer.state != "head"
+            if is_held:
+                self._hold(answer, answer.read_body(piece))
+                return
             rest = answer.read_head(piece)
             if rest is not None and self._may_forward(answer, rest):
-                self._begin(answer, rest)
+                part = answer.read_body(rest) if rest and answer.state != "ended" else b""
+                answer.first_byte_ns = self._pool.now_ns()
+                if answer.is_json:
+                    self._hold(answer, part)
+                else:
+                    self._begin(answer, part)
         except BadAnswer as error:
             self._fault(str(error))
 
-    def _begin(self, answer: Answer, rest: bytes) -> None:
-        part = answer.read_body(rest) if rest and answer.state != "ended" else b""
+    def _hold(self, answer: Answer, part: bytes) -> None:
+        """Nobody can use half of a JSON answer: it leaves when it is whole and is JSON, so that one which is cut or
+        spoilt can be asked for elsewhere."""
+        self._held = self._held + part if self._held else part
+        if answer.state != "ended":
+            if len(self._held) > HELD_MAX:
+                self._begin(answer, self._held)
+            return
+        require_json(answer.payload(self._held))
+        self._begin(answer, self._held)
+
+    def _begin(self, answer: Answer, part: bytes) -> None:
         exchange = self._exchange
-        answer.first_byte_ns = self._pool.now_ns()
         assert answer.head is not None  # it was read
         self._has_begun = True
         exchange.begin(answer.head)
@@ -118,14 +138,19 @@ class Call:
         assert answer is not None  # it was sent
         try:
             answer.closed()
-            self._complete(answer, b"")
+            if self._has_begun:
+                self._complete(answer, b"")
+            else:  # its end was told by the end of the connection
+                self._hold(answer, b"")
         except BadAnswer as error:
             self._fault(f"{error} ({reason})")
 
     def silent(self) -> None:
         """Nothing came in time."""
         settings = self._pool.settings
-        limit = settings.idle_timeout_s if self._has_begun else settings.first_byte_timeout_s
+        answer = self._answer
+        has_head = answer is not None and answer.fields is not None
+        limit = settings.idle_timeout_s if has_head else settings.first_byte_timeout_s
         self._fault(f"it sent nothing for {limit:g} s")
 
     def _may_forward(self, answer: Answer, rest: bytes) -> bool:
@@ -196,6 +221,16 @@ class Call:
 
 
 _AS_IT_CAME: Final = Target()
+_JSON: Final = msgspec.json.Decoder(msgspec.Raw)
+
+
+def require_json(body: bytes) -> None:
+    """Raise BadAnswer for what no client could read."""
+    try:
+        body.decode()
+        _JSON.decode(body)
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise BadAnswer(f"its answer is no JSON: {error}") from None
 
 
 def _rewritten(body: bytes, target: Target) -> bytes:
