@@ -1,6 +1,7 @@
 """A fleet under load while everything fails: what was sent, answered, resumed, failed cleanly, lost and wrong.
 
-    python benchmarks/chaos.py [--seconds 120] [--clients 24] [--engines 3] [--upstreams 3] [--seed 1] [--hedge-ms 0]
+    PYTHONPATH=src:. python benchmarks/chaos.py [--seconds 120] [--clients 24] [--engines 3] [--upstreams 3] [--seed 1]
+        [--hedge-ms 0]
 
 Engines of ours and scripted upstream servers, each a process of its own, behind one gateway. Every half second or so
 something goes wrong, drawn by the seed. Every answer is checked against what the undisturbed fleet says; a request is

@@ -44,6 +44,7 @@ class _Breaker(msgspec.Struct):
     opened_ns: Ns = 0
     until_ns: Ns = 0
     trial: RequestId | None = None  # the one request that may find out whether it works again
+    decided_on: tuple[int, int] = (0, 0)  # faults and successes, when it last changed
 
 
 class Breakers:
@@ -54,14 +55,17 @@ class Breakers:
         self._slot_ns = max(1, ns_from_s(params.window_s) // _SLOTS)
         self._open_ns, self._open_ns_max = ns_from_s(params.open_s), ns_from_s(params.open_s_max)
         self._breakers: dict[NodeId, _Breaker] = {}
+        self.disturbed: dict[NodeId, None] = {}  # whose state is not closed
 
     def joined(self, node: NodeId) -> None:
         """An instance is there; nothing that an earlier one did counts."""
         self._breakers[node] = _Breaker()
+        self.disturbed.pop(node, None)
 
     def left(self, node: NodeId) -> None:
         """It is gone."""
         self._breakers.pop(node, None)
+        self.disturbed.pop(node, None)
 
     def state(self, node: NodeId) -> State:
         """Its state; one that nobody knows is closed."""
@@ -72,6 +76,10 @@ class Breakers:
         """Faults and successes that its window holds."""
         slots = self._breakers[node].slots if node in self._breakers else ()
         return sum(slot.faults for slot in slots), sum(slot.successes for slot in slots)
+
+    def decided_on(self, node: NodeId) -> tuple[int, int]:
+        """Faults and successes in its window when its state last changed."""
+        return self._breakers[node].decided_on
 
     def until_ns(self, node: NodeId) -> Ns:
         """When an open one may be tried."""
@@ -108,6 +116,8 @@ class Breakers:
             return False
         breaker.trial = request
         has_changed, breaker.state = breaker.state != "half_open", "half_open"
+        breaker.decided_on = self.counts(node)
+        self.disturbed[node] = None
         return has_changed
 
     def ended(self, node: NodeId, request: RequestId, outcome: Outcome, at_ns: Ns) -> bool:
@@ -120,14 +130,15 @@ class Breakers:
         if breaker.trial == request:
             breaker.trial = None
             if outcome == "success":
-                breaker.state, breaker.openings = "closed", 0
+                breaker.state, breaker.openings, breaker.decided_on = "closed", 0, self.counts(node)
                 breaker.slots.clear()
+                del self.disturbed[node]
                 return True
             if outcome == "fault":
-                self._open(breaker, at_ns)
+                self._open(node, breaker, at_ns)
                 return True
         elif outcome == "fault" and breaker.state == "closed" and self._is_failing(node):
-            self._open(breaker, at_ns)
+            self._open(node, breaker, at_ns)
             return True
         return False
 
@@ -144,8 +155,9 @@ class Breakers:
         faults, successes = self.counts(node)
         return faults >= self._params.faults_min and faults >= self._params.fault_share * (faults + successes)
 
-    def _open(self, breaker: _Breaker, at_ns: Ns) -> None:
-        breaker.state, breaker.opened_ns = "open", at_ns
+    def _open(self, node: NodeId, breaker: _Breaker, at_ns: Ns) -> None:
+        breaker.state, breaker.opened_ns, breaker.decided_on = "open", at_ns, self.counts(node)
+        self.disturbed[node] = None
         breaker.until_ns = at_ns + min(self._open_ns_max, self._open_ns << min(breaker.openings, 40))
         breaker.openings += 1
         breaker.slots.clear()

@@ -30,6 +30,11 @@ class Guard:
         self.health.left(node)
         self.breakers.left(node)
 
+    @property
+    def is_quiet(self) -> bool:
+        """True while every replica is usable: then nobody needs to ask about each."""
+        return not self.breakers.disturbed and not self.health.down
+
     def is_usable(self, node: NodeId, at_ns: Ns) -> bool:
         """True when health and breaker let it be a candidate."""
         return self.health.is_up(node) and self.breakers.is_usable(node, at_ns)
@@ -56,7 +61,7 @@ class Guard:
     def sent(self, node: NodeId, request: RequestId, at_ns: Ns) -> None:
         """A request goes there."""
         if self.breakers.tried(node, request, is_down=not self.health.is_up(node)):
-            self._changed(node, f"{node} is tried with {request}", (0, 0), at_ns)
+            self._changed(node, f"{node} is tried with {request}", at_ns)
 
     def answered(self, node: NodeId, request: RequestId, at_ns: Ns) -> None:
         """Its first token came: a trial need not wait for the last one."""
@@ -66,17 +71,16 @@ class Guard:
     def ended(self, node: NodeId, request: RequestId, outcome: Outcome, reason: str, at_ns: Ns) -> None:
         """A request there is over, one way or the other."""
         is_trial = self.breakers.is_trial(node, request)
-        faults, successes = self.breakers.counts(node)
         if not self.breakers.ended(node, request, outcome, at_ns):
             return
-        counts = (faults + (outcome == "fault"), successes + (outcome == "success"))
-        self._changed(node, f"{node}: {reason}", counts, at_ns)
+        self._changed(node, f"{node}: {reason}", at_ns)
         if outcome == "success" and is_trial:  # stronger than a probe of its health
             self.probed(node, True, f"it answered {request}", at_ns)
 
-    def _changed(self, node: NodeId, reason: str, counts: tuple[int, int], at_ns: Ns) -> None:
+    def _changed(self, node: NodeId, reason: str, at_ns: Ns) -> None:
         state = self.breakers.state(node)
-        shown = (Alternative("faults", counts[0]), Alternative("successes", counts[1]))
+        faults, successes = self.breakers.decided_on(node)
+        shown = (Alternative("faults", faults), Alternative("successes", successes))
         self._out.append(Record(Decision("pool", at_ns, "breaker", state, reason, shown)))
         if state == "open":
             self.openings += 1

@@ -27,19 +27,21 @@ class Health:
     def __init__(self, params: HealthParams) -> None:
         self._params = params
         self._checked: dict[NodeId, _Checked] = {}
+        self.down: dict[NodeId, None] = {}
 
     def joined(self, node: NodeId) -> None:
         """An instance is there; nothing that was said of an earlier one counts."""
         self._checked[node] = _Checked()
+        self.down.pop(node, None)
 
     def left(self, node: NodeId) -> None:
         """It is gone."""
         self._checked.pop(node, None)
+        self.down.pop(node, None)
 
     def is_up(self, node: NodeId) -> bool:
         """True unless its probes say otherwise."""
-        checked = self._checked.get(node)
-        return checked is None or checked.is_up
+        return node not in self.down
 
     def probed(self, node: NodeId, ok: bool) -> bool:
         """Fold in one probe; True when the replica went up or down by it."""
@@ -53,4 +55,8 @@ class Health:
         if checked.streak < (self._params.down_after if checked.is_up else self._params.up_after):
             return False
         checked.is_up, checked.streak = ok, 0
+        if ok:
+            del self.down[node]
+        else:
+            self.down[node] = None
         return True

@@ -67,6 +67,11 @@ class Choices(msgspec.Struct, frozen=True):
 class ReplicaGuard(Protocol):
     """Which replicas may be candidates now (`sched/fleet/guard.py`)."""
 
+    @property
+    def is_quiet(self) -> bool:
+        """True while every replica is usable."""
+        ...
+
     def is_usable(self, node: NodeId, at_ns: Ns) -> bool:
         """True when health and breaker let it be a candidate."""
         ...
@@ -161,7 +166,7 @@ class Router:
 
     def _let_pass(self, there: list[Replica], at_ns: Ns) -> list[Replica]:
         guard = self.guard
-        if guard is None or not there:
+        if guard is None or guard.is_quiet or not there:
             return there
         usable = [replica for replica in there if guard.is_usable(replica.id, at_ns)]
         if usable:

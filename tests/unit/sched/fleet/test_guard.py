@@ -51,6 +51,20 @@ def test_an_opening_wakes_the_front_when_the_rest_is_over(door: Doorway) -> None
     assert [effect.at_ns for effect in door.out if isinstance(effect, WakeAt)] == [NS_PER_S]
 
 
+def test_it_is_quiet_while_everybody_is_usable(door: Doorway) -> None:
+    quiet = [door.guard.is_quiet]
+    door.fail(A)
+    quiet.append(door.guard.is_quiet)
+    door.guard.sent(A, RequestId("req-1"), NS_PER_S)
+    door.guard.answered(A, RequestId("req-1"), NS_PER_S)
+    quiet.append(door.guard.is_quiet)
+    door.guard.probed(B, False, "no answer", 0)
+    quiet.append(door.guard.is_quiet)
+    door.guard.left(B)
+    quiet.append(door.guard.is_quiet)
+    assert quiet == [True, False, True, False, True]
+
+
 def test_health_and_breaker_must_both_agree(door: Doorway) -> None:
     door.guard.probed(A, False, "no answer", 0)
     door.fail(B)

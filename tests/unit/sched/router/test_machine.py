@@ -156,6 +156,7 @@ class Shut:
 
     def __init__(self, resort: NodeId | None) -> None:
         self.resort = resort
+        self.is_quiet = False
 
     def is_usable(self, _node: NodeId, _at_ns: int) -> bool:
         return False
