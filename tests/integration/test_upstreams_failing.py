@@ -196,3 +196,19 @@ def test_evidence_of_a_relayed_request_adds_up() -> None:
         assert evidence["output_tokens"] == 8
         assert evidence["segments"]["prefill"] >= 20
         assert evidence["ttft_ms"] is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_slow_upstream_is_hedged_and_the_first_answer_counts(stream: bool) -> None:
+    # SPEC A11: hedging for idempotent requests
+    hedge = "front.hedge={after_ms=50, share_max=1.0}"
+    with Upstream(Script(token_ms=2)) as a, Upstream(Script(token_ms=2)) as b:
+        both = upstreams(one("a", a), one("b", b))
+        with gateway(both, "front.router.type=round_robin", hedge) as headway:
+            headway.until(lambda: len(headway.running.live.front.router.replicas) == 2, "both are there")
+            a.inject(Fault("slow_first_byte", times=-1, path="/v1/chat"))
+            for number in range(6):
+                asked = body(text=f"{number}", stream=stream, temperature=0)
+                status, _, raw = headway.ask(asked)
+                assert (status, (streamed if stream else content)(raw)) == (200, b.expected(asked))
+            headway.until(lambda: a.counts.active == 0, "the one that lost is told")

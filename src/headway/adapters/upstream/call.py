@@ -112,6 +112,7 @@ class Call:
 
     def _begin(self, answer: Answer, part: bytes) -> None:
         exchange = self._exchange
+        exchange.attach(self)  # of two hedged calls the one that answers is paused and resumed
         assert answer.head is not None  # it was read
         self._has_begun = True
         exchange.begin(answer.head)
@@ -181,7 +182,7 @@ class Call:
         if self._is_paused:
             connection.resume()
         self._pool.release(connection, fields.keep_alive and answer.is_clean and connection.is_open)
-        self._exchange.attach(None)
+        self._exchange.detach(self)
         self._answering.done(usage, "success" if fields.status < 400 else "neutral")
         self._exchange.finish(last)
 
@@ -193,7 +194,7 @@ class Call:
         """Over, without an answer; what may still come has nobody to go to."""
         self.is_over = True
         self._pool.sweep.remove(self)
-        self._exchange.attach(None)
+        self._exchange.detach(self)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()

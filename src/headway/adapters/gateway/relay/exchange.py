@@ -68,10 +68,15 @@ class RelayExchange:
 
     # From the upstream and the front
 
-    def attach(self, call: UpstreamCall | None) -> None:
+    def detach(self, call: UpstreamCall) -> None:
+        """The call is over; another one may be attached by now."""
+        if self._call is call:
+            self._call = None
+
+    def attach(self, call: UpstreamCall) -> None:
         """The call that answers now."""
         self._call = call
-        if call is not None and self._wire.is_stuck:
+        if self._wire.is_stuck:
             call.pause()
 
     def echo_model(self, name: str) -> None:

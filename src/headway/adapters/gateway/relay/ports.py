@@ -109,7 +109,11 @@ class Exchange(Protocol):
         """The answer's head is on its way to the client."""
         ...
 
-    def attach(self, call: "UpstreamCall | None") -> None:
+    def detach(self, call: "UpstreamCall") -> None:
+        """The call is over; another one may be attached by now."""
+        ...
+
+    def attach(self, call: "UpstreamCall") -> None:
         """The call that answers now: it is paused while the client is slow, and cancelled when it leaves."""
         ...
 
