@@ -97,7 +97,7 @@ def test_no_mutation_makes_an_answer_that_was_not_given(seed: int) -> None:
     out = bytearray(rng.choice(ANSWERS))
     scraps = [b"\r\n", b"\n", b"\r", b" ", b":", b";", b"0", b"1", b"\x00", b"5\r\n", b"content-length: 3\r\n"]
     for _ in range(rng.randrange(1, 4)):
-        at = rng.randrange(len(out))
+        at = rng.randrange(len(out) + 1)
         match rng.randrange(3):
             case 0:
                 out[at:at] = rng.choice(scraps)

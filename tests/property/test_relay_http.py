@@ -267,7 +267,7 @@ def _mutated(data: bytes, rng: random.Random) -> bytes:
     ]
     out = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
-        at = rng.randrange(len(out))
+        at = rng.randrange(len(out) + 1)
         match rng.randrange(3):
             case 0:
                 out[at:at] = rng.choice(pieces)()

@@ -1,10 +1,13 @@
 """What the relay reads of a client's JSON; the upstream validates the rest, and gets it byte for byte."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from headway.core.errors import RequestError
+
+Small = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 
 
 class RelayBody(msgspec.Struct, frozen=True, gc=False):
@@ -15,13 +18,13 @@ class RelayBody(msgspec.Struct, frozen=True, gc=False):
     prompt: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = None
-    priority: int | None = None
+    max_tokens: Small | None = None
+    max_completion_tokens: Small | None = None
+    n: Small | None = None
+    priority: Small | None = None
     temperature: float | None = None
     seed: int | None = None
-    session_id: str | None = None
+    session_id: Annotated[str, Meta(max_length=256)] | None = None  # remembered by routing policies
     cache_salt: str | None = None
     ignore_eos: bool | None = None
     allow_degrade: list[str] | None = None

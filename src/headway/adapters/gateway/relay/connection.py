@@ -104,10 +104,10 @@ class ClientConnection(asyncio.Protocol):
             self._exchange.stuck()
 
     def resume_writing(self) -> None:
+        self.is_stuck = False  # also when what was stuck is an answer from before the connection was handed on
         if self._other is not None:
             self._other.resume_writing()
             return
-        self.is_stuck = False
         if self._exchange is not None:
             self.deadline = self._ends_at
             self._exchange.unstuck()
