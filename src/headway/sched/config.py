@@ -35,7 +35,7 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Admission, routing and the global queue of the gateway."""
 
-    router: PolicyChoice = PolicyChoice("least_tokens")
+    router: PolicyChoice = PolicyChoice("cost_aware")
     admission: PolicyChoice = PolicyChoice("bounded")
     in_flight_max: Positive = 2048  # requests, waiting ones included
     stream_bytes_max: Positive = 1 << 30  # reserved at arrival for whole answers

@@ -76,7 +76,7 @@ def test_nothing_to_simulate_is_refused(option: str) -> None:
 def test_help_shows_defaults_and_section_names() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     assert "[fleet], [workload], [targets]" in shown
-    assert "least_tokens, or what a file says" in shown
+    assert "cost_aware, or what a file says" in shown
 
 
 def test_keys_are_printed_without_a_run() -> None:

@@ -116,13 +116,18 @@ class CostAware:
         prompt, output = sizes(request, weights)
         slo = request.slo
         lora = None if isinstance(request, DiffusionRequest) else request.lora
+        token_s = step_s = 0.0
+        if any(not view.prefill_tokens_per_s or view.step_cost is None for view in views):
+            token_s = 1.0 / _typical([view.prefill_tokens_per_s for view in views], weights.prefill_tokens_per_s)
+            step_s = _typical([_step_s(view) for view in views], weights.step_ms / 1e3)
         own, all_own = self._flights.by_tenant.get(request.tenant, 0), len(self._flights)
         return Ask(
             prompt=prompt,
             output=output,
+            context=prompt + 0.5 * output,
             best_hit=0 if weights.kv_pull is None else max((view.hit_tokens for view in views), default=0),
-            token_s=1.0 / _typical([view.prefill_tokens_per_s for view in views], weights.prefill_tokens_per_s),
-            step_s=_typical([_step_s(view) for view in views], weights.step_ms / 1e3),
+            token_s=token_s,
+            step_s=step_s,
             ttft_s=None if slo.ttft_deadline_ns is None else (slo.ttft_deadline_ns - at_ns) / NS_PER_S,
             e2e_s=None if slo.e2e_deadline_ns is None else (slo.e2e_deadline_ns - at_ns) / NS_PER_S,
             tpot_s=None if slo.tpot_ns is None else slo.tpot_ns / NS_PER_S,

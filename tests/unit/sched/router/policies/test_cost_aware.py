@@ -118,16 +118,33 @@ def test_kv_that_would_not_fit_is_charged() -> None:  # SPEC A2
     assert found[B]["kv"] == 0.0
 
 
-def test_a_deadline_that_is_missed_costs() -> None:
+def test_a_deadline_that_is_missed_costs_once() -> None:
+    made, slo = policy(slo=2.0, slo_ramp_s=0.4, late=1.0), Slo(ttft_deadline_ns=ns_from_ms(400))
+    found = costs(made, view(A, queued_tokens=500), view(B, queued_tokens=200), view(C, queued_tokens=9000), slo=slo)
+    assert [found[node]["slo"] for node in (A, B, C)] == [pytest.approx(2 * 0.2 / 0.4), 0.0, 2.0]
+
+
+def test_who_is_late_everywhere_goes_where_it_takes_least_from_others() -> None:
+    # waiting past the deadline counts little: the crowd of A can still be in time
     slo = Slo(ttft_deadline_ns=ns_from_ms(400))
-    found = costs(policy(slo=2.0), view(A, queued_tokens=500), view(B, queued_tokens=200), slo=slo)
-    assert found[A]["slo"] == pytest.approx(2 * 0.2)
-    assert found[B]["slo"] == 0.0
+    crowd, idle = view(A, queued_tokens=1000, requests=9), view(B, queued_tokens=3000)
+    assert order(policy(others=0.3), crowd, idle, prompt=500, slo=slo) == [B, A]
+    assert order(policy(others=0.3, late=1.0), crowd, idle, prompt=500, slo=slo) == [A, B]
 
 
-def test_a_tpot_above_the_slo_costs_for_every_token() -> None:
-    found = costs(policy(slo=1.0), view(A, requests=49), slo=Slo(tpot_ns=ns_from_ms(12)))
-    assert found[A]["slo"] == pytest.approx(10 * (0.015 - 0.012))
+def test_no_deadline_makes_a_cost_negative() -> None:
+    slo = Slo(ttft_deadline_ns=1, e2e_deadline_ns=1)
+    for queued in (0, 10, 100_000):
+        asked = llm("req-1", slo=slo)
+        assert policy(slo=0.0, late=0.0).rank(asked, [view(A, queued_tokens=queued)], 10)[0].score >= 0.0
+
+
+def test_a_tpot_or_an_end_that_is_missed_costs() -> None:
+    made = policy(slo=1.0, slo_ramp_s=1.0)
+    crowd = view(A, requests=49)  # a step of 15 ms
+    assert costs(made, crowd, slo=Slo(tpot_ns=ns_from_ms(12)))[A]["slo"] == pytest.approx(10 * 0.003)
+    assert costs(made, crowd, slo=Slo(tpot_ns=ns_from_ms(16)))[A]["slo"] == 0.0
+    assert costs(made, crowd, slo=Slo(e2e_deadline_ns=ns_from_ms(200)))[A]["slo"] == pytest.approx(0.1 + 0.15 - 0.2)
 
 
 def test_one_tenants_flood_is_spread() -> None:
