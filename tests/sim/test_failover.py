@@ -12,6 +12,8 @@ from headway.sched.dispatch import Patience
 from headway.sched.fleet.breaker import BreakerParams
 from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.nodes import FrontConfig
+from headway.sched.policies import ROUTERS
+from headway.sched.registry import PolicyChoice, discover
 from headway.sched.watch import Silence
 from headway.sim.fleet import Fleet
 
@@ -56,3 +58,15 @@ def test_these_worlds_hedge_and_give_up_on_the_silent() -> None:
     ran = run(dying(fleet(replicas=3, front=RESTLESS), 1), sampled(mix(60, seed=1, gap_ns=NS_PER_MS // 2)))
     counts = ran.front.front.recovery.counts
     assert (counts["hedged"] > 0, counts["hedge_won"] > 0, counts["silent"] > 0) == (True, True, True), counts
+
+
+@pytest.mark.parametrize("router", list(discover(ROUTERS)))
+@pytest.mark.parametrize("admission", ["open", "predictive"])
+def test_every_policy_bears_second_legs_and_moved_requests(router: str, admission: str) -> None:  # SPEC A1, L-2
+    """Policies hear of two dispatches of one request, and of the end of each."""
+    requests = [msgspec.structs.replace(item, block_tokens=16) for item in sampled(mix(16, seed=7))]
+    front = msgspec.structs.replace(RESTLESS, router=PolicyChoice(router), admission=PolicyChoice(admission))
+    ran = run(dying(fleet(replicas=3, front=front), 7), requests)
+    assert wrong(ran, requests) == []
+    assert set(levels(ran).values()) == {0}
+    assert ran.front.front.recovery.counts["hedged"] > 0
