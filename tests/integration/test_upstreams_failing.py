@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -212,3 +213,39 @@ def test_a_slow_upstream_is_hedged_and_the_first_answer_counts(stream: bool) -> 
                 status, _, raw = headway.ask(asked)
                 assert (status, (streamed if stream else content)(raw)) == (200, b.expected(asked))
             headway.until(lambda: a.counts.active == 0, "the one that lost is told")
+
+
+def test_upstreams_that_come_and_go_lose_no_request(tmp_path: Path) -> None:
+    # aibrix#2413: drain; production-stack#680: the loop follows an old configuration
+    file, wrong = tmp_path / "up.json", []
+    with Upstream(Script(token_ms=3)) as a, Upstream(Script(token_ms=3)) as b, Upstream(Script(token_ms=3)) as c:
+
+        def write(*there: Upstream) -> None:
+            watch = {"health_interval_s": 0.05, "models_interval_s": 0.1}
+            listed = [{"name": f"u{up.port}", "url": up.url, "kind": "vllm", "watch": watch} for up in there]
+            (tmp_path / "next").write_text(json.dumps({"upstreams": listed}))
+            (tmp_path / "next").rename(file)
+
+        write(a, b)
+        with gateway(f"discovery.file='{file}'", "discovery.interval_s=0.02") as headway:
+
+            def client(number: int) -> None:
+                for turn in range(25):
+                    asked = body(text=f"{number} {turn}", stream=True)
+                    status, _, raw = headway.ask(asked)
+                    if status != 200 or streamed(raw) != a.expected(asked):
+                        wrong.append(raw)
+
+            clients = [threading.Thread(target=client, args=(number,)) for number in range(6)]
+            for one_client in clients:
+                one_client.start()
+            pause = threading.Event()
+            for there in [(b, c), (a,), (a, b, c), (c,), (a, b), (b,)] * 2:
+                write(*there)
+                pause.wait(0.15)
+            for one_client in clients:
+                one_client.join(60)
+            assert wrong == []
+            nodes = [str(node.id) for node in headway.running.live.upstreams.nodes]
+            headway.until(lambda: list(headway.running.live.front.router.replicas) == nodes, "only b is left")
+            assert nodes == [f"up-u{b.port}"]

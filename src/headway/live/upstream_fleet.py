@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -24,7 +25,8 @@ from headway.live.upstream_watch import UpstreamWatch
 log = logging.getLogger(__name__)
 
 Tell = Callable[[NodeId, str], None]
-FILE = NodeId("upstreams")  # who speaks when the file does
+HAND_OVER_S: Final = 5.0
+FILE: Final = NodeId("upstreams")  # who speaks when the file does
 
 
 class _Member(msgspec.Struct):
@@ -49,7 +51,8 @@ class UpstreamFleet:
         )  # fmt: skip
         self._members: dict[str, _Member] = {}
         self._leaving: dict[asyncio.Task[None], None] = {}
-        self._numbers: dict[str, int] = {}  # how often a name was used
+        self._lives: dict[NodeId, int] = {}  # incarnations of nodes that left
+        self._in_use: dict[NodeId, None] = {}  # ids of members, and of those that drain
         self._session: aiohttp.ClientSession | None = None
         self._file = None if discovery.file is None else WatchedFile(Path(discovery.file).expanduser())
         self._file_task: asyncio.Task[None] | None = None
@@ -110,8 +113,7 @@ class UpstreamFleet:
         except ConfigError as error:
             self._tell(FILE, str(error))
             return
-        number = self._numbers[settings.name] = self._numbers.get(settings.name, 0) + 1
-        node_id = NodeId(f"up-{settings.name}" if number == 1 else f"up-{settings.name}~{number}")
+        node_id = self._free_id(settings.name)
         place = place_of(settings.url)
         endpoint = Endpoint(
             place.host,
@@ -123,9 +125,19 @@ class UpstreamFleet:
         assert self._session is not None  # start made it
         pool = UpstreamPool(endpoint, settings.connection, self._around.now_ns)
         node = UpstreamNode(node_id, settings, pool, self._around)
+        node.lives = self._lives.pop(node_id, 0)
+        self._in_use[node_id] = None
         watch = UpstreamWatch(node, Look(settings, self._session, authorization), self._listed, self._around.now_ns)
         self._members[settings.name] = _Member(settings, node, watch)
         watch.start()
+
+    def _free_id(self, name: str) -> NodeId:
+        """`up-NAME`, unless another one of that name still drains."""
+        node_id, number = NodeId(f"up-{name}"), 1
+        while node_id in self._in_use:
+            number += 1
+            node_id = NodeId(f"up-{name}~{number}")
+        return node_id
 
     def _listed(self, node: UpstreamNode, cards: tuple[UpstreamCard, ...]) -> None:
         is_new = not node.offer.models and not node.offer.adapters
@@ -141,8 +153,10 @@ class UpstreamFleet:
         task.add_done_callback(lambda done: self._leaving.pop(done, None))
 
     async def _drain(self, member: _Member) -> None:
-        """No request is lost: what runs there ends, as long as that may take (dynamo#11173)."""
+        """No request is lost: those that come in its place are looked at first, and what runs there ends, as long as
+        that may take (dynamo#11173)."""
         node = member.node
+        await self.heard(HAND_OVER_S)
         self._tell(node.id, f"leaves; {node.in_flight} answers go on there")
         node.drain()
         self._names.withdraw(node.id)
@@ -154,6 +168,8 @@ class UpstreamFleet:
         finally:
             await member.watch.stop()
             node.close("it was taken out")
+            self._lives[node.id] = node.lives
+            del self._in_use[node.id]
 
     async def _follow(self, file: WatchedFile) -> None:
         while True:

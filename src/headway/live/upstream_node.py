@@ -52,7 +52,7 @@ class UpstreamNode:
         self.offer = Offer({})
         self._pool, self._around = pool, around
         self._calls: dict[tuple[RequestId, int], NodeCall] = {}
-        self._last_incarnation = 0
+        self.lives = 0  # incarnations so far, of others of its name too
         self._report_number = 0
         self._reported_at = 0.0
         self._report_timer: asyncio.TimerHandle | None = None
@@ -76,8 +76,8 @@ class UpstreamNode:
         """It is there: tell everybody, with a first report."""
         if self.incarnation or self.is_draining:
             return
-        self._last_incarnation += 1
-        self.incarnation = self._last_incarnation
+        self.lives += 1
+        self.incarnation = self.lives
         self._around.hub.join(self.id, self.incarnation, self)
         self.report()
 
