@@ -24,6 +24,18 @@ class RateLimits(msgspec.Struct, frozen=True):
     tokens: RateLimit | None = None
 
 
+class PoolFigures(msgspec.Struct, frozen=True):
+    """What one pool of replicas has and should have."""
+
+    model: str
+    pool: str  # mixed, prefill, decode
+    replicas: int
+    wanted: int
+    queued: int
+    wait_s: float  # expected now
+    predicted_s: float  # when a replica that starts now would serve
+
+
 class KvEvents(msgspec.Struct, frozen=True):
     """What entered and left a replica's prefix index since the report before, as chained block hashes."""
 

@@ -23,7 +23,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
-from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits
+from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits
 from headway.core.request import LlmRequest, Request, TextRequest
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
@@ -51,6 +51,8 @@ class FrontView(Protocol):
     def prefix_figures(self) -> Sequence[PrefixFigures]: ...
 
     def recovery_figures(self) -> Sequence[tuple[str, int]]: ...
+
+    def pool_figures(self) -> Sequence[PoolFigures]: ...
 
 
 class Wiring(msgspec.Struct, frozen=True):
@@ -172,6 +174,7 @@ class LiveServing:
             prefixes=prefixes,
             predictions=tuple(wired.predictions()),
             recoveries=tuple(wired.front.recovery_figures()),
+            pools=tuple(wired.front.pool_figures()),
             replicas=wired.desk.replicas(self._board, self.now_ns()),
         )
 

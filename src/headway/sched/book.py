@@ -8,7 +8,7 @@ from headway.core.effects import Deliver, End, ErrorOut
 from headway.core.errors import InvariantError
 from headway.core.events import RequestArrived
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
-from headway.core.ids import LeaseId, NodeId, RequestId, TenantId
+from headway.core.ids import LeaseId, ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import Account, Ledger
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Finished, Tokens
@@ -43,6 +43,7 @@ class Book:
         self._stream_bytes = self.ledger.open("gateway/stream_bytes", "bytes", limits.stream_bytes_max)
         self._tenants: dict[TenantId, tuple[Account, Account]] = {}
         self._device: dict[str, tuple[int, int]] = {}  # per model, of what has ended: device us, tokens
+        self._ended: dict[str, int] = {}  # per model, requests behind that
 
     def open(self, event: RequestArrived) -> tuple[Tracked, ErrorOut | None]:
         """Start a request and open its leases; an error when the front itself has no room.
@@ -91,6 +92,11 @@ class Book:
             tokens = self.ledger.open(f"{name}/tokens", "tokens", None, "meter")
             found = self._tenants[request.tenant] = tokens, self.ledger.open(f"{name}/gpu_seconds", "us", None, "meter")
         return found
+
+    def device_seconds(self, model: ModelId) -> float:
+        """Mean device seconds of the model's requests that have ended; 0 while none has."""
+        spent_us, _ = self._device.get(model, (0, 0))
+        return spent_us / 1e6 / self._ended[model] if model in self._ended else 0.0
 
     def begin(self, tracked: Tracked, at_ns: Ns) -> None:
         """The first byte of a relayed answer is on its way."""
@@ -176,6 +182,7 @@ class Book:
         if prompt and device_us:
             spent_us, of_tokens = self._device.get(request.model, (0, 0))
             self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens
+            self._ended[request.model] = self._ended.get(request.model, 0) + 1
         for account in (self._in_flight, self._stream_bytes):  # a meter closes its lease when it is settled
             account.release(lease)
         del self.requests[request.id]

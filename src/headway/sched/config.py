@@ -15,6 +15,7 @@ from headway.sched.fleet.breaker import BreakerParams
 from headway.sched.fleet.health import HealthParams
 from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.fleet.retry import RetryParams
+from headway.sched.fleet.scaling import ScalingParams
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools, Room
 from headway.sched.router.prefix_index import IndexParams
@@ -46,6 +47,7 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_index: IndexParams = IndexParams()
     output_length: LengthParams = LengthParams()
     queue: QueueParams = QueueParams()
+    scaling: ScalingParams | None = None  # unset: no pool is told to grow or shrink
     quotas: dict[str, Quota] = {}  # by tenant
     quota_default: Quota | None = None  # of tenants that have none of their own; unset: no limits
     routes: dict[str, RouteConfig] = {}  # by model

@@ -34,7 +34,7 @@ from headway.core.messages import (
     Tokens,
     WhatDoYouHold,
 )
-from headway.core.reports import PrefixFigures, ReplicaFigures
+from headway.core.reports import PoolFigures, PrefixFigures, ReplicaFigures
 from headway.core.request import Request
 from headway.core.units import Ns
 from headway.sched.admission.queue import GlobalQueue
@@ -57,6 +57,7 @@ from headway.sched.policies import admission_policy, routing_policy
 from headway.sched.router.fleet_view import Replica
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
+from headway.sched.scaling import SCALE_TIMER, ScalingWatch
 from headway.sched.watch import Watch
 from headway.sched.worker_nodes import DiffusionNode as DiffusionNode
 from headway.sched.worker_nodes import WorkerNode as WorkerNode
@@ -81,6 +82,9 @@ class FrontNode:
         self.watch = Watch(self.guard, RetryBudget(config.retry), hedging, patience.silence, self._out)
         self.dispatch = Dispatcher(self.router, admissions, queue, self.watch, patience, self._out)
         self.front = Front(self.book, self.dispatch, patience, self._out)
+        self._scaling = None
+        if config.scaling is not None:
+            self._scaling = ScalingWatch(config.scaling, self.book, self.router, queue, config.pools, self._out)
         self._questions = 0
 
     @property
@@ -96,6 +100,10 @@ class FrontNode:
     def prefix_figures(self) -> Sequence[PrefixFigures]:
         """Predicted against reported cached tokens, per model."""
         return self.router.tally.figures()
+
+    def pool_figures(self) -> Sequence[PoolFigures]:
+        """What every pool should have, as of the last look."""
+        return () if self._scaling is None else self._scaling.figures
 
     def replica_figures(self, at_ns: Ns) -> Sequence[ReplicaFigures]:
         """The replicas that are there, as this front sees them."""
@@ -132,6 +140,10 @@ class FrontNode:
         match event:
             case RequestArrived():
                 front.arrived(event)
+                if self._scaling is not None:
+                    self._scaling.arrived(event.request, at_ns)
+            case TimerFired(timer=timer) if timer == SCALE_TIMER and self._scaling is not None:
+                self._scaling.look(at_ns)
             case ClientGone():
                 front.client_gone(event)
             case TextStopped():

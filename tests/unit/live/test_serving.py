@@ -12,7 +12,7 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
-from headway.core.reports import PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
+from headway.core.reports import PoolFigures, PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, Request, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCostParams
@@ -34,6 +34,9 @@ class Front:
     def __init__(self) -> None:
         self.ledger = Ledger("front")
         self.ledger.open("gateway/in_flight", "requests", 4)
+
+    def pool_figures(self) -> tuple[PoolFigures, ...]:
+        return (PoolFigures("m", "mixed", 1, 2, 3, 0.5, 0.75),)
 
     def prefix_figures(self) -> tuple[PrefixFigures, ...]:
         return (PrefixFigures("m", 3, 1, 128, 64, 64, 0),)
@@ -225,3 +228,8 @@ def test_a_route_is_explained_by_the_front_at_the_time_of_the_run() -> None:  # 
         RequestId("req-1"), TenantId("t"), ModelId("m"), (1,), SamplingParams(max_tokens=1), world.serving.now_ns()
     )
     assert world.serving.explain(request).verdict_reason == "asked at True"
+
+
+def test_stats_tell_what_pools_should_have() -> None:
+    # SPEC A12
+    assert [(pool.replicas, pool.wanted) for pool in World().serving.stats().pools] == [(1, 2)]

@@ -10,7 +10,7 @@ from headway.core.effects import Admitted, Deliver, End
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, RateLimits, ReplicaFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
@@ -64,6 +64,7 @@ class Stats(msgspec.Struct, frozen=True):
     predictions: tuple[AdmissionFigures, ...] = ()  # how admission's have held, per model
     recoveries: tuple[tuple[str, int], ...] = ()  # what failed and how that was met -> how often, since start
     replicas: tuple[ReplicaFigures, ...] = ()
+    pools: tuple[PoolFigures, ...] = ()  # what each should have
 
 
 class TokenStream(Protocol):

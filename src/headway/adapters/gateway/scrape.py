@@ -15,6 +15,7 @@ def scrape(serving: Serving) -> Scrape:
         exports_lost=stats.exports_lost,
         prefixes=stats.prefixes,
         predictions=stats.predictions,
+        pools=stats.pools,
         recoveries=stats.recoveries,
         replicas=stats.replicas,
     )

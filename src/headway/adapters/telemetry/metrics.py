@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from headway.adapters.telemetry.pool_metrics import pool_metrics
 from headway.core.evidence import EvidenceRecord
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -41,6 +42,7 @@ class Scrape(msgspec.Struct, frozen=True):
     predictions: Sequence[AdmissionFigures] = ()
     recoveries: Sequence[tuple[str, int]] = ()
     replicas: Sequence[ReplicaFigures] = ()
+    pools: Sequence[PoolFigures] = ()
 
 
 class Metrics:
@@ -146,6 +148,7 @@ class _Live(Collector):
         yield from _prefixes(scrape.prefixes)
         yield from _predictions(scrape.predictions)
         yield from _failures(scrape)
+        yield from pool_metrics(scrape.pools)
         yield _step_seconds(scrape.reports)
         yield _gpu_seconds(scrape)
         if self._aliases:

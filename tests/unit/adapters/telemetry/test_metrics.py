@@ -7,7 +7,7 @@ from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PrefixFigures, ReplicaFigures, ReplicaReport
+from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
 
 CONTRACT_NAMES = [
     "headway_request_ttft_seconds",
@@ -158,3 +158,14 @@ def test_vllms_names_tell_the_same() -> None:
 
 def test_without_replicas_the_queue_is_still_told() -> None:
     assert samples(Metrics(lambda: Scrape(waiting=2)))['headway_requests_waiting{replica="gateway"}'] == 2
+
+
+def test_pools_tell_what_they_have_and_should_have() -> None:
+    # SPEC A12
+    pools = (PoolFigures("toy", "prefill", 2, 3, 9, 0.5, 1.5),)
+    got = samples(Metrics(lambda: Scrape(pools=pools)))
+    labels = '{model="toy",pool="prefill"}'
+    assert got[f"headway_pool_replicas{labels}"] == 2
+    assert got[f"headway_pool_replicas_wanted{labels}"] == 3
+    assert got[f"headway_pool_expected_wait_seconds{labels}"] == 0.5
+    assert got[f"headway_pool_predicted_wait_seconds{labels}"] == 1.5

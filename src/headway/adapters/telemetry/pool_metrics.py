@@ -1,0 +1,25 @@
+"""Prometheus families of the scaling signals (SPEC A12): what each pool has, and what it should have."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from headway.core.reports import PoolFigures
+
+
+def pool_metrics(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
+    """Yield the families."""
+    labels = ["model", "pool"]
+    families = (
+        GaugeMetricFamily("headway_pool_replicas", "Replicas that serve.", labels=labels),
+        GaugeMetricFamily("headway_pool_replicas_wanted", "Replicas that the pool should have.", labels=labels),
+        GaugeMetricFamily("headway_pool_expected_wait_seconds", "Wait of a request that comes now.", labels=labels),
+        GaugeMetricFamily(
+            "headway_pool_predicted_wait_seconds", "The same when a replica that starts now would serve.", labels=labels
+        ),
+    )
+    for figures in pools:
+        values = (figures.replicas, figures.wanted, figures.wait_s, figures.predicted_s)
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([figures.model, figures.pool], value)
+    yield from families

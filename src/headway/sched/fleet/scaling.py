@@ -1,0 +1,89 @@
+"""How many replicas each pool should have (SPEC A12): grow before the wait costs half the SLO, shrink what is idle.
+
+Expected wait is queue x mean device seconds / instances, or what the learned prefill rates say if that is longer; it is
+carried on by its trend over the time that a new replica takes to start. Signals only: whoever owns the machines acts.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Annotated
+
+import msgspec
+
+from headway.core.reports import PoolFigures
+from headway.core.units import NS_PER_S, Ns, ns_from_s
+
+Pool = tuple[str, str]
+
+
+class ScalingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a pool should grow or shrink."""
+
+    interval_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # between two looks
+    lead_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0  # that a new replica takes until it serves
+    slo_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # time to the first token, where no request brings one
+    wait_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5  # of the SLO that waiting may take
+    idle_s: Annotated[float, msgspec.Meta(gt=0)] = 300.0  # without any request, before a pool shrinks
+    replicas_min: Annotated[int, msgspec.Meta(ge=0)] = 1  # of every pool; 0: an idle pool may end
+    replicas_max: Annotated[int, msgspec.Meta(ge=1)] = 64  # of every pool
+
+
+class PoolLoad(msgspec.Struct, frozen=True):
+    """One pool as it is."""
+
+    model: str
+    pool: str  # mixed, prefill, decode
+    replicas: int  # that serve
+    queued: int  # requests that wait for it, here and in its replicas
+    running: int
+    wait_s: float  # expected, of a request that comes now
+    slo_s: float
+
+
+class _State:
+    def __init__(self, at_ns: Ns) -> None:
+        self.wait_s, self.at_ns, self.busy_ns = 0.0, at_ns, at_ns
+        self.wanted: int | None = None
+
+
+class Scaling:
+    """Remembers per pool its last wait and since when it is idle."""
+
+    def __init__(self, params: ScalingParams) -> None:
+        self.params = params
+        self._states: dict[Pool, _State] = {}
+
+    def look(self, loads: Sequence[PoolLoad], at_ns: Ns) -> list[PoolFigures]:
+        """Return what every pool should have; call it once per interval."""
+        found = []
+        for load in loads:
+            state = self._states.setdefault((load.model, load.pool), _State(at_ns))
+            predicted_s = self._predicted(state, load, at_ns)
+            if load.queued or load.running:
+                state.busy_ns = at_ns
+            state.wanted = self._wanted(state, load, predicted_s, at_ns)
+            state.wait_s, state.at_ns = load.wait_s, at_ns
+            found.append(
+                PoolFigures(load.model, load.pool, load.replicas, state.wanted, load.queued, load.wait_s, predicted_s)
+            )
+        return found
+
+    def _predicted(self, state: _State, load: PoolLoad, at_ns: Ns) -> float:
+        """The wait when a replica that starts now would serve, if the trend lasts; a falling wait is not trusted."""
+        elapsed_s = (at_ns - state.at_ns) / NS_PER_S
+        slope = (load.wait_s - state.wait_s) / elapsed_s if elapsed_s > 0 else 0.0
+        return load.wait_s + max(0.0, slope) * self.params.lead_s
+
+    def _wanted(self, state: _State, load: PoolLoad, predicted_s: float, at_ns: Ns) -> int:
+        params, limit_s = self.params, load.slo_s * self.params.wait_share
+        if not load.replicas:
+            return max(params.replicas_min, 1 if load.queued else 0)
+        if predicted_s > limit_s:
+            # More than twice as many at once would trust one look too much.
+            wanted = max(load.replicas + 1, min(2 * load.replicas, ceil(load.replicas * predicted_s / limit_s)))
+            return max(load.replicas, min(params.replicas_max, wanted))
+        if at_ns - state.busy_ns >= ns_from_s(params.idle_s):
+            return max(params.replicas_min, load.replicas - 1)
+        if state.wanted is not None and state.wanted > load.replicas and predicted_s > limit_s / 2:
+            return state.wanted  # what was asked for is not there yet, and the wait has not halved
+        return load.replicas
