@@ -129,6 +129,7 @@ class Upstream:
     def __init__(self, script: Script = Script(), port: int = 0) -> None:  # noqa: B008  frozen
         self.script, self.port, self.incarnation = script, port, 0
         self.seen: deque[Seen] = deque(maxlen=4096)
+        self.targets: deque[str] = deque(maxlen=4096)  # of every request, with their queries
         self.counts = Counts()
         self._faults: list[list[Any]] = []  # [fault, times left]
         self._metrics = MetricsScript()
@@ -212,6 +213,8 @@ class Upstream:
             task = asyncio.get_running_loop().create_task(self._connection(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+            # Not in the coroutine: one that is cancelled before it began closes nothing.
+            task.add_done_callback(lambda _: writer.transport.abort())
 
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -221,9 +224,11 @@ class Upstream:
         ready.set()
         await self._end.wait()
         server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*list(tasks), return_exceptions=True)
+        while tasks:  # a connection may come while the others end
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.gather(*list(tasks), return_exceptions=True)
+            await asyncio.sleep(0)
 
     def _let_go(self) -> None:
         self._releases += 1
@@ -249,7 +254,6 @@ class Upstream:
             pass
         finally:
             self.counts.connections_open -= 1
-            writer.transport.abort()
 
     async def _turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; False when the connection is to be closed."""
@@ -261,6 +265,7 @@ class Upstream:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         raw = await _read_body(reader, headers)
         path = target.partition("?")[0]
+        self.targets.append(target)
         fault = self._take(path)
         answer = _Answer(self, reader, writer, fault)
         if path == "/_control":

@@ -22,6 +22,7 @@ from headway.core.reports import RateLimits
 from headway.core.request import TextRequest
 
 MODEL = "model-a"
+POLL_S = 0.002  # not 0: a loop that spins keeps the interpreter from the upstream's thread, 5 ms per call of its
 
 
 class Heard:
@@ -150,6 +151,11 @@ async def rig(
             task.cancel()
         await asyncio.gather(*state.tasks, return_exceptions=True)
         await server.wait_closed()
+        # A transport that was aborted is closed a turn later, and the upstream's another turn after its client's.
+        async with asyncio.timeout(10):
+            while state.connections or serving.pool.connections:
+                await asyncio.sleep(POLL_S)
+        await asyncio.sleep(POLL_S)
 
 
 def request(body: object, *, headers: str = "", path: str = "/v1/chat/completions", chunked: bool = False) -> bytes:

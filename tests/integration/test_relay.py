@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.integration.relay_rig import MODEL, Rig, ask, read_answer, request, rig
+from tests.integration.relay_rig import MODEL, POLL_S, Rig, ask, read_answer, request, rig
 from tests.upstream_server import Fault, Script, Upstream
 
 from headway.adapters.gateway.relay.ports import Target
@@ -76,6 +76,15 @@ def test_a_chunked_request_arrives_whole(upstream: Upstream) -> None:
     run(upstream, test)
 
 
+def test_a_query_is_relayed_with_its_request(upstream: Upstream) -> None:
+    async def test(made: Rig) -> None:
+        [answer] = await ask(made.port, request(CHAT, path="/v1/chat/completions?api-version=2024"))
+        assert answer.status == 200
+        assert upstream.targets[-1] == "/v1/chat/completions?api-version=2024"
+
+    run(upstream, test)
+
+
 def test_pipelined_requests_are_answered_in_turn(upstream: Upstream) -> None:
     async def test(made: Rig) -> None:
         bodies = [{**CHAT, "messages": [{"role": "user", "content": f"n{n}"}]} for n in range(4)]
@@ -118,13 +127,13 @@ def test_a_client_that_leaves_stops_the_upstream_at_once(upstream: Upstream) -> 
         writer.write(request(STREAM))
         async with asyncio.timeout(10):
             while not upstream.counts.connections_open:
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
         writer.close()
         await made.serving.until(1)
         assert made.serving.told == ["gone"]
         async with asyncio.timeout(10):
             while upstream.counts.connections_open:
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
 
     run(upstream, test)
 
@@ -255,7 +264,7 @@ def test_nobody_waits_for_a_connection_beyond_the_timeout(upstream: Upstream) ->
         writer.write(request(CHAT))
         async with asyncio.timeout(10):
             while not made.serving.requests:
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
         [answer] = await ask(made.port, request(CHAT))
         assert answer.status == 429
         assert made.serving.told == ["refused 503 None"]
@@ -460,7 +469,7 @@ def test_a_client_that_was_slow_gets_everything(upstream: Upstream) -> None:
             await loop.sock_sendall(client, request(body, headers="connection: close\r\n"))
             async with asyncio.timeout(10):
                 while not any(connection.is_stuck for connection in made.state.connections):
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(POLL_S)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             parts = []
             while part := await loop.sock_recv(client, 1 << 20):
@@ -495,7 +504,7 @@ def test_shutdown_lets_answers_end_and_then_tells_their_clients(upstream: Upstre
         writer.write(request(CHAT))
         async with asyncio.timeout(10):
             while not made.serving.requests:
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
         for connection in list(made.state.connections):
             connection.shutdown()
         assert await idle_reader.read() == b""
