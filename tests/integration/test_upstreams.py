@@ -348,7 +348,7 @@ def test_admission_may_send_a_request_to_another_model_of_our_own() -> None:
     # SPEC A7: transfer
     own = (
         "engine.kind=synthetic",
-        "engine.synthetic.step_us=20000",
+        "engine.synthetic.step_us=60000",
         "models=[{served_name='small'}, {served_name='large'}]",
         "scheduler.max_seqs=1",
     )

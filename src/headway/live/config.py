@@ -31,7 +31,7 @@ from headway.live.config_checks import (
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
-from headway.live.config_policies import check_policies
+from headway.live.config_policies import check_policies, check_routes
 from headway.live.exports import check_exports
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
@@ -185,6 +185,7 @@ def names_of(config: Config) -> Names:
 def _check(config: Config, sources: Sequence[Sourced]) -> None:
     """What needs no model and no machine: the same for `headway config validate` and `headway serve`."""
     check_policies(config)
+    check_routes(config.front)
     check_gateway(gateway_settings(config))
     names = names_of(config)
     check_models(names, sources)

@@ -130,6 +130,8 @@ def _is_known_whole(names: Names) -> bool:
 def _check_aliases(names: Names, known: Mapping[str, str]) -> None:
     for alias, model in names.aliases.items():
         key = join("aliases", alias)
+        if not alias or not model:
+            raise ConfigError(f"{key} = {model!r}: a name has at least one character")
         if alias in known:
             raise ConfigError(f"{key} and {known[alias]}: {alias!r} is the name of a model")
         if model in names.aliases:
@@ -140,14 +142,17 @@ def _check_aliases(names: Names, known: Mapping[str, str]) -> None:
 
 def _check_fallbacks(names: Names, known: Mapping[str, str]) -> None:
     for model, route in names.front.routes.items():
+        key = join("front.routes", model)
+        if model in names.aliases:
+            raise ConfigError(f"{key}: {model!r} is an alias; write it for {names.aliases[model]!r}")
+        if model not in known and _is_known_whole(names):
+            raise ConfigError(f"{key}: {model!r} is no such model; known are {', '.join(sorted(known))}")
         for name, others in (("fallbacks", route.fallbacks), ("transfers_to", route.transfers_to)):
-            _check_others(names, known, model, (f"{join('front.routes', model)}.{name}", others))
+            _check_others(names, known, model, (f"{key}.{name}", others))
 
 
 def _check_others(names: Names, known: Mapping[str, str], model: str, given: tuple[str, tuple[str, ...]]) -> None:
     key, others = given
-    if model in names.aliases and others:
-        raise ConfigError(f"{key}: {model!r} is an alias; write it for {names.aliases[model]!r}")
     for fallback in others:
         if fallback == model or others.count(fallback) > 1:
             raise ConfigError(f"{key} has {fallback!r} twice, or is for that model itself")

@@ -7,6 +7,8 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.live.config_faults import unknown_key, wrong_value
+from headway.live.config_words import join
+from headway.sched.config import FrontConfig
 from headway.sched.llm.params import CHUNKS, ORDERS
 from headway.sched.policies import ADMISSIONS, PACES, ROUTERS
 from headway.sched.registry import PolicyChoice, discover, unknown_policy
@@ -33,13 +35,25 @@ def choice_at(tree: msgspec.Struct, key: str) -> PolicyChoice:
 def check_policies(tree: msgspec.Struct) -> None:
     """Raise ConfigError for a policy that is not there, or for parameters that it does not take."""
     for key, package in POLICIES.items():
-        choice, found = choice_at(tree, key), discover(package)
-        if choice.type not in found:
-            raise ConfigError(f"{key}.type is {unknown_policy(choice.type, tuple(found))}")
-        params, inside = found[choice.type].Params, f"{key}.params"
-        fault = unknown_key(params, choice.params, inside)
-        if fault is not None:
-            raise ConfigError(f"{fault.text} (of {choice.type!r})")
-        fault = wrong_value(params, choice.params, inside)
-        if fault is not None:
-            raise ConfigError(f"key `{fault.key}` of {choice.type!r}: {fault.text}")
+        _check_policy(key, choice_at(tree, key), package)
+
+
+def check_routes(front: FrontConfig) -> None:
+    """The same for the policies that a model has of its own."""
+    for model, route in front.routes.items():
+        for name, choice, package in (("router", route.router, ROUTERS), ("admission", route.admission, ADMISSIONS)):
+            if choice is not None:
+                _check_policy(f"{join('front.routes', model)}.{name}", choice, package)
+
+
+def _check_policy(key: str, choice: PolicyChoice, package: str) -> None:
+    found = discover(package)
+    if choice.type not in found:
+        raise ConfigError(f"{key}.type is {unknown_policy(choice.type, tuple(found))}")
+    params, inside = found[choice.type].Params, f"{key}.params"
+    fault = unknown_key(params, choice.params, inside)
+    if fault is not None:
+        raise ConfigError(f"{fault.text} (of {choice.type!r})")
+    fault = wrong_value(params, choice.params, inside)
+    if fault is not None:
+        raise ConfigError(f"key `{fault.key}` of {choice.type!r}: {fault.text}")

@@ -66,8 +66,7 @@ class UpstreamFleet:
         """Begin to watch. Raises ConfigError for keys and files that cannot be read now."""
         self._session = aiohttp.ClientSession()
         found = () if self._file is None else await asyncio.to_thread(self._file.changed)
-        for settings in (*self._fixed, *(found or ())):
-            credentials(settings)
+        _check_credentials((*self._fixed, *(found or ())))
         self.apply(found or ())
         if self._file is not None:
             self._file_task = asyncio.get_running_loop().create_task(self._follow(self._file), name="upstreams-file")
@@ -177,6 +176,7 @@ class UpstreamFleet:
             try:
                 found = await asyncio.to_thread(file.changed)
                 if found is not None:
+                    _check_credentials(found)
                     self._tell(FILE, f"{file.path} was read again: {len(found)} upstreams")
                     self.apply(found)
             except ConfigError as error:
@@ -184,3 +184,9 @@ class UpstreamFleet:
                 self._tell(FILE, f"{error}; the upstreams stay as they were")
             except Exception:  # the outer loop: a file that nobody follows any more would look like one that is obeyed
                 log.exception("the watch of %s broke and goes on", file.path)
+
+
+def _check_credentials(upstreams: Sequence[UpstreamSettings]) -> None:
+    """Raise ConfigError for a key that cannot be read: before an upstream that works is taken out for it."""
+    for settings in upstreams:
+        credentials(settings)

@@ -48,3 +48,24 @@ def test_an_unknown_policy_names_file_key_and_known_ones(key: str, tmp_path: Pat
 )
 def test_what_a_policy_does_not_take_is_refused_before_anything_runs(text: str, words: str, tmp_path: Path) -> None:
     assert words in refused(tmp_path, f"[scheduler]\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('router = { type = "xyzzy" }', "front.routes.m.router.type is 'xyzzy'; known are "),
+        ('router = { type = "round_robin", params = { n = 1 } }', "front.routes.m.router.params.n"),
+        ('router = { type = "power_of_two", params = { seed = -1 } }', "`front.routes.m.router.params.seed` of"),
+        ('admission = { type = "xyzzy" }', "front.routes.m.admission.type is 'xyzzy'; known are "),
+        (
+            'admission = { type = "bounded", params = { queue_max = -1 } }',
+            "front.routes.m.admission.params.queue_max",
+        ),
+    ],
+)
+def test_a_policy_that_one_model_has_of_its_own_is_checked_like_that_of_all(
+    given: str, said: str, tmp_path: Path
+) -> None:
+    message = refused(tmp_path, f"[front.routes.m]\n{given}\n")
+    assert said in message
+    assert str(tmp_path / "a.toml") in message

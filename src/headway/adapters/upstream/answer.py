@@ -1,7 +1,7 @@
 """One upstream answer as it comes in: its head, its body's framing, its end, and the usage that it tells."""
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -26,13 +26,16 @@ class BadAnswer(Exception):
     """What came is no answer, or not all of one."""
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # what others say is not added up unseen
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -197,7 +200,7 @@ class Answer:
         if match is not None:
             try:
                 told = _DECODER.decode(match[1])
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 told = None  # of another shape
         if told is None:
             return Usage(None, None, None, chunks, self.first_byte_ns, at_ns)

@@ -75,6 +75,8 @@ def place_of(url: str) -> Place:
         raise ConfigError("a URL holds no credentials; use authorization = 'key' with api_key_env or api_key_file")
     if parts.query or parts.fragment:
         raise ConfigError(f"{url!r} has a query or a fragment; {example}")
+    if port == 0:
+        raise ConfigError(f"{url!r} has port 0; {example}")
     base = parts.path.rstrip("/")
     if base.endswith("/v1"):
         raise ConfigError(f"{url!r} ends with /v1, which is added to it; leave it out")

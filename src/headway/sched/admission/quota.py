@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from headway.core.effects import ErrorOut
+from headway.core.errors import ConfigError
 from headway.core.ids import RequestId, TenantId
 from headway.core.reports import RateLimit, RateLimits
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns, ns_from_s
@@ -21,18 +22,22 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class GpuSeconds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`limit` device seconds per `period_s`; the period begins with the first use after the last one ended."""
 
-    limit: Annotated[float, msgspec.Meta(gt=0)]  # device seconds
-    period_s: Annotated[float, msgspec.Meta(gt=0)] = 86400.0  # length of a period
+    limit: Annotated[float, msgspec.Meta(ge=0.001)]  # device seconds
+    period_s: Annotated[float, msgspec.Meta(ge=0.001)] = 86400.0  # length of a period
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of one tenant. Unset: none."""
 
-    requests_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None  # on average
+    requests_per_s: Annotated[float, msgspec.Meta(ge=0.001, le=1e6)] | None = None  # on average
     requests_burst: Positive = 1  # requests that may come at once after a pause
     tokens_per_min: Positive | None = None  # prompt and output; a minute's worth may come at once
     concurrent: Positive | None = None  # requests that are open at the same time
     gpu_seconds: GpuSeconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.requests_per_s is None and self.requests_burst != 1:
+            raise ConfigError("requests_burst bounds nothing without requests_per_s")
 
 
 class Bucket:
@@ -80,8 +85,8 @@ class _Use:
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         rate, tokens = quota.requests_per_s, quota.tokens_per_min
-        per_1000 = None if rate is None else max(1, round(rate * 1000))
-        self.requests = None if per_1000 is None else Bucket(per_1000, 1000 * NS_PER_S, quota.requests_burst)
+        per_m = None if rate is None else round(rate * 1e6)  # 0.0015 stays what it is
+        self.requests = None if per_m is None else Bucket(per_m, 1_000_000 * NS_PER_S, quota.requests_burst)
         self.tokens = None if tokens is None else Bucket(tokens, 60 * NS_PER_S, tokens)
         self.open = 0
         self.period_ns: Ns | None = None  # when it began

@@ -46,6 +46,15 @@ def test_text_that_looks_like_usage_is_none() -> None:
     assert answer.usage(5).prompt_tokens is None
 
 
+@pytest.mark.parametrize("count", [b"-3", b"1e30", b"9007199254740993", b"true", b'"7"', b"\xff"])
+def test_usage_that_cannot_be_is_counted_instead(count: bytes) -> None:
+    body = b'{"usage":{"prompt_tokens":9,"completion_tokens":%b}}' % count
+    answer, _ = fed(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body), 1000)
+    usage = answer.usage(5)
+    assert (usage.prompt_tokens, usage.completion_tokens) == (None, None)
+    assert usage.output_tokens == 1
+
+
 def test_a_stream_that_ends_in_silence_is_no_answer() -> None:
     # semantic-router#3063
     answer, _ = fed(STREAM + framed(b"data: x\n\n") + LAST_CHUNK, 1000)

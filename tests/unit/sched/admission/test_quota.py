@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.ids import RequestId, TenantId
+from headway.core.reports import RateLimit
 from headway.core.units import NS_PER_S
 from headway.sched.admission.quota import Bucket, GpuSeconds, Quota, Quotas
 
@@ -23,6 +24,12 @@ def test_requests_per_second_with_a_burst() -> None:
     assert [take(quotas, f"req-{i}") for i in range(4)] == [None, None, None, "rate_limited"]
     assert take(quotas, "req-5", at_s=0.49) == "rate_limited"
     assert take(quotas, "req-6", at_s=0.5) is None
+
+
+def test_a_rate_is_kept_to_a_millionth() -> None:
+    quotas = made(requests_per_s=0.0015)
+    assert take(quotas, "a") is None
+    assert quotas.limits(T, 0).requests == RateLimit(1, 0, NS_PER_S * 2000 // 3)
 
 
 def test_a_refusal_says_when_to_come_back() -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headway.adapters.gateway.schema import Degradation
 from headway.core.errors import RequestError
 
 Small = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
@@ -27,7 +28,7 @@ class RelayBody(msgspec.Struct, frozen=True, gc=False):
     session_id: Annotated[str, Meta(max_length=256)] | None = None  # remembered by routing policies
     cache_salt: str | None = None
     ignore_eos: bool | None = None
-    allow_degrade: list[str] | None = None
+    allow_degrade: Annotated[list[Degradation], Meta(max_length=8)] | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(RelayBody)

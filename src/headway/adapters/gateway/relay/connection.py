@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         relay = self._relay
         received_ns, self._received_ns = self._received_ns, None
         now_ns = relay.serving.now_ns()
-        arrival = Arrival(whole.head, whole.body, whole.head.target, received_ns or now_ns, now_ns)
+        arrival = Arrival(whole.head, whole.body, whole.route, received_ns or now_ns, now_ns)
         try:
             prepared = relay.prepare(arrival)
         except RequestError as error:

@@ -45,7 +45,7 @@ class RelayExchange:
     """One request and its answer."""
 
     def __init__(self, serving: RelayServing, wire: Wire, arrival: Arrival, prepared: Prepared) -> None:
-        self.body, self.path = arrival.body, arrival.route.encode()
+        self.body, self.path = arrival.body, arrival.head.target.encode()
         self.forwarded, self.authorization = prepared.forwarded, prepared.authorization
         self.received_ns: Ns = arrival.received_ns
         self.body_ns: Ns = arrival.arrived_ns

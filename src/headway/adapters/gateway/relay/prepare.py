@@ -115,7 +115,7 @@ class RelayPreparer:
             trace=trace.context(0, OPERATIONS[arrival.route]),
             session=body.session_id,
             lora=model.lora,
-            allow_degrade=tuple(body.allow_degrade or ()),
+            allow_degrade=tuple(dict.fromkeys((*(body.allow_degrade or ()), *tenant.allow_degrade))),
             ignores_eos=bool(body.ignore_eos),
             is_stream=bool(body.stream),
             is_idempotent=body.temperature == 0 or body.seed is not None,

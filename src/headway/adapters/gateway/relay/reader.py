@@ -1,5 +1,6 @@
 """Bytes of a client to whole requests, strictly (adapters/http1), within the limits of the configuration."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -9,8 +10,9 @@ from headway.adapters.gateway.settings import LimitSettings
 from headway.adapters.http1.chunks import ChunkCutter, payload_of
 from headway.adapters.http1.heads import HEAD_END, RequestHead, read_request
 
-_STARTS: Final = tuple(f"POST {route} HTTP/1.".encode() for route in OPERATIONS)
+_STARTS: Final = tuple(f"POST {route}{end}".encode() for route in OPERATIONS for end in (" HTTP/1.", "?"))
 _START_MAX: Final = max(len(start) for start in _STARTS)
+_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)*+")
 _NOT_REPEATED: Final = frozenset({"content-length", "transfer-encoding", "expect"})
 
 
@@ -27,6 +29,11 @@ class Whole(msgspec.Struct, frozen=True, gc=False):
 
     head: RequestHead
     body: bytes
+
+    @property
+    def route(self) -> str:
+        """The path that was asked for, without its query."""
+        return self.head.target.partition("?")[0]
 
     def rewritten(self) -> bytes:
         """As one plain request, for another parser: what was read here cannot be read differently there."""
@@ -77,10 +84,12 @@ class RequestReader:
 
     def _read_head(self) -> RequestHead | None:
         held = self._held
-        while held.startswith(b"\r\n"):  # an empty line behind a body is harmless (RFC 9112, 2.2)
-            held = held[2:]
-        self._held = held
+        empty = _EMPTY_LINES.match(held)  # behind a body they are harmless (RFC 9112, 2.2)
+        if empty is not None and empty.end():
+            held = self._held = held[empty.end() :]
         if not held.startswith(_STARTS):
+            if held == b"\r":
+                return None  # half of an empty line
             self.is_foreign = len(held) >= _START_MAX or not any(start.startswith(held) for start in _STARTS)
             return None
         end = held.find(HEAD_END) + 4

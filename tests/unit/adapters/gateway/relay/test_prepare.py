@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headway.adapters.gateway.relay.body import read_body
+from headway.adapters.gateway.relay.body import read_body, wrong_shape
 from headway.adapters.gateway.relay.ports import RelayModel
 from headway.adapters.gateway.relay.prepare import Arrival, Prepared, RelayPreparer
 from headway.adapters.gateway.settings import AuthSettings, GatewaySettings, SloDefaults, TenantSettings
@@ -64,6 +64,21 @@ def test_a_priority_below_the_floor_is_refused() -> None:
     settings = GatewaySettings(auth=AuthSettings(tenants={"default": TenantSettings(priority_floor=0)}))
     with pytest.raises(RequestError, match="floor"):
         prepared({"prompt": "p", "priority": -1}, settings=settings)
+
+
+@pytest.mark.parametrize("field", [{"priority": 2**31}, {"priority": -(2**70)}, {"allow_degrade": ["prompt"]}])
+def test_what_our_own_routes_refuse_is_refused_before_an_upstream_gets_it(field: dict[str, Any]) -> None:
+    raw = json.dumps({"model": "m", "prompt": "p", **field}).encode()
+    assert read_body(raw) is None
+    assert wrong_shape(raw).code == "invalid_value"
+
+
+def test_a_tenant_may_have_agreed_to_lose_something_for_all_its_requests() -> None:
+    tenants = {"default": TenantSettings(allow_degrade=("model",))}
+    settings = GatewaySettings(auth=AuthSettings(tenants=tenants))
+    body = {"prompt": "p", "allow_degrade": ["max_tokens", "model"]}
+    assert prepared(body, settings=settings).request.allow_degrade == ("max_tokens", "model")
+    assert prepared({"prompt": "p"}, settings=settings).request.allow_degrade == ("model",)
 
 
 def test_the_same_client_id_gives_different_requests() -> None:
