@@ -37,7 +37,7 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Admission, routing and the global queue of the gateway."""
 
     router: PolicyChoice = PolicyChoice("cost_aware")
-    admission: PolicyChoice = PolicyChoice("bounded")
+    admission: PolicyChoice = PolicyChoice("predictive")
     in_flight_max: Positive = 2048  # requests, waiting ones included
     stream_bytes_max: Positive = 1 << 30  # reserved at arrival for whole answers
     stream_bytes_per_token: Positive = 64  # that a token is taken to need of stream_bytes_max

@@ -27,6 +27,10 @@ class _Late(msgspec.Struct, frozen=True):
     left: float
     can_wait_help: bool
 
+    def said(self, quantile: float) -> str:
+        """In words."""
+        return f"{self.what} {self.bound * 1e3:.0f} ms at quantile {quantile:.2f}, {self.left * 1e3:.0f} ms are left"
+
 
 class _Open(msgspec.Struct):
     """What was predicted for a request that is not over."""
@@ -51,10 +55,12 @@ class Predictive:
     class Params(CalibrationParams, frozen=True, forbid_unknown_fields=True):
         """`queue_max`: requests that may wait; beyond `queue_watermark` of it only those with a promise.
 
-        `confidence_min`: a forecast below it refuses nobody. `shadow_share`: of the refusals, run all the same to judge
-        them (a keyed draw). `degrade_tokens_min`: what `degrade` leaves at least. `scale_share`: of the SLO that the
-        wait may take before more replicas are asked for, at most every `scale_interval_s`. `retry_after_ms`: told when
-        no forecast says how long. `seed` is part of every draw.
+        `confidence_min`: a forecast below it refuses nobody. `idle_margin`: an idle replica is refused only to what
+        would be late if all went so many times faster than forecast: a wrong forecast locks nobody out.
+        `shadow_share`: of the refusals, run all the same to judge them (a keyed draw). `degrade_tokens_min`: what
+        `degrade` leaves at least. `scale_share`: of the SLO that the wait may take before more replicas are asked for,
+        at most every `scale_interval_s`. `retry_after_ms`: told when no forecast says how long. `seed` is part of every
+        draw.
 
         Calibration: `quantile` to begin with, moved by `quantile_step` per judged refusal towards
         `false_reject_target` within `quantile_min` and `quantile_max`; a forecast counts as it is before `samples_min`
@@ -64,6 +70,7 @@ class Predictive:
         queue_max: Annotated[int, msgspec.Meta(ge=0)] = 1024
         queue_watermark: Share = 0.8
         confidence_min: Share = 0.5
+        idle_margin: Annotated[float, msgspec.Meta(ge=1)] = 2.0
         shadow_share: Share = 0.02
         degrade_tokens_min: Annotated[int, msgspec.Meta(ge=1)] = 16
         scale_share: Annotated[float, msgspec.Meta(gt=0)] = 0.5
@@ -86,18 +93,19 @@ class Predictive:
         has_promise = slo != Slo()
         if load.queued >= params.queue_max * (1.0 if has_promise else params.queue_watermark):
             return self._full(request, candidates, load, has_promise)
-        if not candidates or load.outlook.is_idle:
-            return self._let_in(load, None, "cold or idle")
+        if not candidates:
+            return self._let_in(load, None, "cold")
         best = candidates[0]
         prediction = self._predict(best, load)
         bounds = self._bounds(request.model, prediction)
         asks = self._asks_scale_out(request, best, load, at_ns)
         late = self._late(request, bounds, load, at_ns) if best.confidence >= params.confidence_min else None
-        if late is None:
-            return msgspec.structs.replace(self._let_in(load, prediction, ""), asks_scale_out=asks)
-        return msgspec.structs.replace(
-            self._or_else(request, late, bounds, load), prediction=prediction, asks_scale_out=asks
-        )
+        verdict = None if late is None else self._fewer(request, late, bounds)
+        if verdict is None and late is not None and load.outlook.is_idle:
+            late = self._late(request, _alone(load, 1.0 / params.idle_margin), load, at_ns)
+        if verdict is None:
+            verdict = self._let_in(load, None, "") if late is None else self._refuse(request, late, load)
+        return msgspec.structs.replace(verdict, prediction=prediction, asks_scale_out=asks)
 
     def _predict(self, best: Candidate, load: Load) -> Prediction:
         step, room = load.outlook.step_seconds, load.outlook.room_seconds
@@ -116,30 +124,38 @@ class Predictive:
 
     @staticmethod
     def _late(request: Request, bounds: Prediction, load: Load, at_ns: Ns) -> _Late | None:
-        slo, outlook = request.slo, load.outlook
-        alone = load.prefill_seconds
+        slo, alone = request.slo, _alone(load, 1.0)
         if slo.ttft_deadline_ns is not None:
             left = s_from_ns(slo.ttft_deadline_ns - at_ns)
             if bounds.ttft > left:
-                return _Late("ttft", bounds.ttft, left, alone <= s_from_ns(slo.ttft_deadline_ns - request.arrived_ns))
+                can_wait_help = alone.ttft <= s_from_ns(slo.ttft_deadline_ns - request.arrived_ns)
+                return _Late("ttft", bounds.ttft, left, can_wait_help)
         if slo.tpot_ns is not None and bounds.tpot > s_from_ns(slo.tpot_ns):
-            return _Late("tpot", bounds.tpot, s_from_ns(slo.tpot_ns), outlook.rows > 0)
+            return _Late("tpot", bounds.tpot, s_from_ns(slo.tpot_ns), load.outlook.rows > 0)
         if slo.e2e_deadline_ns is not None:
             left = s_from_ns(slo.e2e_deadline_ns - at_ns)
             if bounds.e2e > left:
-                alone += outlook.step_seconds * (load.output_tokens - 1)
-                return _Late("e2e", bounds.e2e, left, alone <= s_from_ns(slo.e2e_deadline_ns - request.arrived_ns))
+                can_wait_help = alone.e2e <= s_from_ns(slo.e2e_deadline_ns - request.arrived_ns)
+                return _Late("e2e", bounds.e2e, left, can_wait_help)
         return None
 
-    def _or_else(self, request: Request, late: _Late, bounds: Prediction, load: Load) -> Verdict:
-        """It will be late: take part of it away where that is allowed, refuse it, or see whether that was right."""
-        quantile = self._calibrations.get(request.model, self._fresh).quantile
-        said = f"{late.what} {late.bound * 1e3:.0f} ms at quantile {quantile:.2f}, {late.left * 1e3:.0f} ms are left"
-        if late.what == "e2e" and isinstance(request, LlmRequest) and "max_tokens" in request.allow_degrade:
-            fits = int((late.left - bounds.ttft) / bounds.tpot) + 1 if bounds.tpot > 0 else 0
-            least = max(self._params.degrade_tokens_min, request.sampling.min_tokens)
-            if least <= fits < request.max_tokens:
-                return Verdict("degrade", f"{said}; max_tokens {fits} fit", max_tokens=fits)
+    def _quantile(self, request: Request) -> float:
+        return self._calibrations.get(request.model, self._fresh).quantile
+
+    def _fewer(self, request: Request, late: _Late, bounds: Prediction) -> Verdict | None:
+        """It would end late: take tokens away where that is allowed and enough."""
+        if late.what != "e2e" or not isinstance(request, LlmRequest) or "max_tokens" not in request.allow_degrade:
+            return None
+        fits = int((late.left - bounds.ttft) / bounds.tpot) + 1 if bounds.tpot > 0 else 0
+        least = max(self._params.degrade_tokens_min, request.sampling.min_tokens)
+        if not least <= fits < request.max_tokens:
+            return None
+        return Verdict("degrade", f"{late.said(self._quantile(request))}; max_tokens {fits} fit", max_tokens=fits)
+
+    def _refuse(self, request: Request, late: _Late, load: Load) -> Verdict:
+        """It will be late: refuse it, or see whether that would be right."""
+        quantile = self._quantile(request)
+        said = late.said(quantile)
         attempts = 0 if isinstance(request, DiffusionRequest) else request.attempts
         if draw_unit(self._params.seed, request.id, attempts, _DRAW) < self._params.shadow_share:
             let_in = self._let_in(load, None, "")
@@ -150,7 +166,7 @@ class Predictive:
         error = ErrorOut(
             429,
             "slo_unattainable",
-            f"request {request.id}: {late.what} is predicted {late.bound * 1e3:.0f} ms from now at quantile "
+            f"request {request.id}: {late.what} is forecast {late.bound * 1e3:.0f} ms from now at quantile "
             f"{quantile:.2f}, its SLO leaves {late.left * 1e3:.0f} ms",
             retry_ms,
             waiting_helps=late.can_wait_help,
@@ -244,6 +260,13 @@ class Predictive:
     def figures(self) -> Sequence[AdmissionFigures]:
         """Coverage, false rejections and quantile of every model that was predicted for."""
         return [known.figures(model) for model, known in self._calibrations.items()]
+
+
+def _alone(load: Load, share: float) -> Prediction:
+    """A share of what the request takes where nothing else runs."""
+    step = load.outlook.step_seconds
+    end = load.prefill_seconds + step * max(0, load.output_tokens - 1)
+    return Prediction(load.prefill_seconds * share, step * share, end * share)
 
 
 def _kept(item: _Open, ended_ns: Ns, tpot_ns: float | None) -> bool:

@@ -70,7 +70,7 @@ def test_room_at_the_decode_replica_delays_the_end_and_not_the_first_token() -> 
 def test_the_answer_says_what_was_predicted_and_whether_waiting_helps() -> None:  # SPEC A7
     error = ask(promised(ttft=150)).error
     assert error is not None
-    assert "ttft is predicted 200 ms from now" in error.message
+    assert "ttft is forecast 200 ms from now" in error.message
     assert "leaves 150 ms" in error.message
     assert (error.retry_after_ms, error.waiting_helps) == (50, True)
     hopeless = ask(promised(ttft=40)).error  # its own prefill takes 50 ms
@@ -78,9 +78,20 @@ def test_the_answer_says_what_was_predicted_and_whether_waiting_helps() -> None:
     assert not hopeless.waiting_helps
 
 
-def test_an_idle_or_cold_replica_is_always_admissible() -> None:  # dynamo#7753, aibrix#547
-    idle = load(outlook=Outlook(9.0, is_idle=True))
-    assert ask(promised(ttft=1, tpot=1, e2e=1), idle).kind == "admit"
+def test_a_cold_replica_is_always_admissible() -> None:  # aibrix#547: no metrics at cold start, unroutable
+    guard = policy()
+    assert guard.decide(promised(ttft=1, tpot=1, e2e=1), [], Load(0, False, 0.0, 0.0), 0).kind == "queue"
+    silent = Load(0, True, 0.0, 0.0, outlook=Outlook(is_idle=True))
+    assert guard.decide(promised(ttft=1, tpot=1, e2e=1), [Candidate("rep-a", 0.0, 0.0)], silent, 0).kind == "admit"
+
+
+def test_an_idle_replica_is_refused_only_to_what_a_much_better_forecast_would_refuse_too() -> None:  # dynamo#7753
+    idle = load(outlook=Outlook(0.04, is_idle=True))  # 50 ms to the first token, 450 ms to the last
+    assert ask(promised(ttft=26, tpot=21, e2e=226), idle).kind == "admit"
+    for hopeless in (promised(ttft=24), promised(tpot=19), promised(e2e=224)):
+        refused = ask(hopeless, idle)
+        assert refused.error is not None
+        assert (refused.kind, refused.error.waiting_helps) == ("reject", False)
 
 
 def test_an_unsure_forecast_refuses_nobody() -> None:
@@ -182,3 +193,12 @@ def test_a_deadline_that_killed_it_counts_as_not_covered() -> None:  # SPEC A7
     guard.observe(Over(2 * NS_PER_S, request.id, 0, "late"))
     (figures,) = guard.figures()
     assert dict(figures.coverage) == {"ttft": 0.0, "tpot": None, "e2e": 0.0}
+
+
+def test_an_idle_replica_is_asked_for_fewer_tokens_too() -> None:  # SPEC A7
+    idle = load(outlook=Outlook(0.01, is_idle=True), output_tokens=400)
+    asked = msgspec.structs.replace(
+        promised(e2e=1200), sampling=SamplingParams(max_tokens=400), allow_degrade=("max_tokens",)
+    )
+    verdict = ask(asked, idle)
+    assert (verdict.kind, verdict.max_tokens) == ("degrade", 101)
