@@ -395,6 +395,16 @@ def test_http_1_0_gets_a_stream_that_ends_with_the_connection(upstream: Upstream
     run(upstream, test)
 
 
+def test_http_1_0_keeps_a_connection_that_it_asked_for(upstream: Upstream) -> None:
+    async def test(made: Rig) -> None:
+        old = request(CHAT, headers="connection: keep-alive\r\n").replace(b"HTTP/1.1", b"HTTP/1.0")
+        first, second = await ask(made.port, old, old)
+        assert first.headers["connection"] == second.headers["connection"] == "keep-alive"
+        assert (first.status, second.status) == (200, 200)
+
+    run(upstream, test)
+
+
 LIMITS = LimitSettings(header_bytes=2048, body_bytes=4096, header_timeout_s=0.2, body_timeout_s=0.2, keep_alive_s=0.2)
 
 
@@ -530,5 +540,23 @@ def test_a_field_that_decides_something_must_have_its_type_and_size(upstream: Up
         assert next(iter(field)) in json.loads(bad.body)["error"]["message"]
         assert good.status == 200
         assert len(upstream.seen) == 1
+
+    run(upstream, test)
+
+
+def test_a_client_that_closes_its_sending_side_has_left(upstream: Upstream) -> None:
+    upstream.inject(Fault("half_open"))
+
+    async def test(made: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(request(STREAM))
+        async with asyncio.timeout(10):
+            while not upstream.counts.connections_open:
+                await asyncio.sleep(0)
+        writer.write_eof()
+        assert await reader.read() == b""
+        await made.serving.until(1)
+        assert made.serving.told == ["gone"]
+        writer.close()
 
     run(upstream, test)

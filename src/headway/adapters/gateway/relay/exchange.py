@@ -16,6 +16,7 @@ from headway.core.ids import RequestId
 from headway.core.units import Ns
 
 CLOSE: Final = b"connection: close\r\n"
+KEEP: Final = b"connection: keep-alive\r\n"  # HTTP/1.0 clients that asked for it wait to be told
 CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 
 
@@ -91,7 +92,9 @@ class RelayExchange:
         lines = head.lines
         if self._is_old and head.framing == "chunked":  # HTTP/1.0 knows no chunks: the end of the connection ends it
             lines, self._keep_alive = lines.replace(CHUNKED, b""), False
-        ending = b"" if self._keep_alive else CLOSE
+        ending = CLOSE
+        if self._keep_alive:
+            ending = KEEP if self._is_old else b""
         self._held = lines + self._own_lines + self._limit_lines() + ending + b"\r\n"
 
     def write(self, part: bytes) -> None:
