@@ -162,7 +162,7 @@ class Dispatcher:
                 self._bare(tracked, self._bare_since.setdefault(line, at_ns), at_ns)
                 return
             self._bare_since.pop(line, None)
-            chosen = self._choose(tracked, candidates)
+            chosen = self._choose(tracked, candidates, at_ns)
             if chosen is None:
                 return
             self.queue.dispatch(tracked.request, expected_output(tracked.request), at_ns)
@@ -175,12 +175,17 @@ class Dispatcher:
                 self.submit(tracked, NodeId(chosen.replica), at_ns)
             candidates = None  # what was dispatched changes the next one's
 
-    def _choose(self, tracked: Tracked, candidates: Sequence[Candidate]) -> Candidate | None:
+    def _choose(self, tracked: Tracked, candidates: Sequence[Candidate], at_ns: Ns) -> Candidate | None:
         """The best with room that has not failed this request; those that have are for want of any other."""
         others = candidates
         if tracked.failed_at:
             others = [candidate for candidate in candidates if not self._has_failed(tracked, NodeId(candidate.replica))]
-        return next((candidate for candidate in others or candidates if self.router.has_room(candidate)), None)
+        free = [candidate for candidate in others or candidates if self.router.has_room(candidate)]
+        if self.watch.guard.is_quiet:
+            return free[0] if free else None
+        # A rested breaker is tried soon, whatever the policy thinks of its replica: nobody else would ever close it.
+        trial = next((c for c in free if self.watch.guard.wants_trial(NodeId(c.replica), at_ns)), None)
+        return trial or (free[0] if free else None)
 
     def _has_failed(self, tracked: Tracked, node: NodeId) -> bool:
         return tracked.failed_at.get(node) == self.router.replicas[node].incarnation

@@ -189,6 +189,18 @@ def test_a_failing_replica_gets_nothing_until_a_trial_succeeds() -> None:  # SPE
     assert decisions(desk, "breaker") == ["open", "half_open", "closed"]
 
 
+def test_a_rested_breaker_is_tried_even_when_the_policy_prefers_others() -> None:  # smg#2468: probed again
+    desk = Desk(FrontConfig(breaker=BreakerParams(faults_min=1, open_s=1)))
+    desk.arrive("req-1")
+    fail(desk, "rep-a", 1)
+    desk.report("rep-a", running=90, running_kv_tokens=90_000)
+    desk.arrive("req-2")
+    assert targets(desk) == [("rep-b", 1)]
+    desk.now_ns = NS_PER_S
+    desk.arrive("req-3")
+    assert targets(desk) == [("rep-a", 1)]
+
+
 def test_a_trial_whose_client_leaves_gives_its_place_back() -> None:  # sglang-omni#931: counters leak on cancel
     desk = Desk(FrontConfig(breaker=BreakerParams(faults_min=1, open_s=1)), ("rep-a",))
     desk.arrive("req-1")
@@ -258,6 +270,21 @@ def test_a_request_that_nobody_takes_in_time_is_a_503() -> None:
     desk.now_ns = NS_PER_S // 2
     desk.fire("replica:req-1")
     assert error(desk) == (503, "no_replica")
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_a_second_time_without_replicas_is_waited_out_like_the_first(has_run: bool) -> None:
+    desk = Desk(replicas=())
+    desk.arrive("req-1")
+    assert "replica:req-1" in desk.timers()
+    desk.join("rep-a")
+    if has_run:
+        desk.lose("rep-a")
+    else:  # it came back just in time, full, and is gone again
+        desk.message("rep-a", Refused(REQ, 1, "full", "429", 20_000))
+        desk.fire("replica:req-1")
+        desk.lose("rep-a")
+    assert "replica:req-1" in desk.timers()
 
 
 def test_whoever_waits_for_room_is_told_too_when_the_last_replica_goes() -> None:
@@ -354,6 +381,14 @@ def test_a_replica_without_first_token_loses_the_request() -> None:  # dynamo#13
     assert desk.delivered() == [7]
 
 
+def test_silence_is_a_fault() -> None:
+    desk = Desk(msgspec.structs.replace(silent(), breaker=BreakerParams(faults_min=1)))
+    desk.arrive("req-1")
+    desk.now_ns = 8 * NS_PER_S
+    desk.fire("watch")
+    assert decisions(desk, "breaker") == ["open"]
+
+
 def test_a_replica_that_falls_silent_mid_stream_is_left_with_what_was_emitted() -> None:  # SPEC A11
     desk = Desk(silent())
     desk.arrive("req-1")
@@ -385,10 +420,12 @@ def test_a_relayed_stream_is_watched_by_who_relays_it() -> None:
 
 
 def test_a_replica_that_never_confirms_a_cancel_holds_nothing() -> None:  # vllm-router#215
-    desk = Desk(silent())
+    desk = Desk(silent(stop_s=3))
     desk.arrive("req-1")
-    desk.event(ClientGone(0, "t", REQ))
+    desk.now_ns = 5 * NS_PER_S
+    desk.event(ClientGone(desk.now_ns, "t", REQ))
     desk.fire("close:req-1")
+    desk.fire("watch")
     assert desk.levels()["gateway/in_flight"] == 1
     desk.now_ns = 8 * NS_PER_S
     desk.fire("watch")

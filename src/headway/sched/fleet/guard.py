@@ -39,6 +39,10 @@ class Guard:
         """True when health and breaker let it be a candidate."""
         return self.health.is_up(node) and self.breakers.is_usable(node, at_ns)
 
+    def wants_trial(self, node: NodeId, at_ns: Ns) -> bool:
+        """True when its breaker has rested and waits for the request that finds out whether it works again."""
+        return self.breakers.state(node) != "closed" and self.is_usable(node, at_ns)
+
     def last_resort(self, nodes: Sequence[NodeId], at_ns: Ns) -> NodeId | None:
         """Of replicas that are all out, the one that may be tried with one request: healthy and longest rested first.
 
@@ -70,11 +74,10 @@ class Guard:
 
     def ended(self, node: NodeId, request: RequestId, outcome: Outcome, reason: str, at_ns: Ns) -> None:
         """A request there is over, one way or the other."""
-        is_trial = self.breakers.is_trial(node, request)
         if not self.breakers.ended(node, request, outcome, at_ns):
             return
         self._changed(node, f"{node}: {reason}", at_ns)
-        if outcome == "success" and is_trial:  # stronger than a probe of its health
+        if outcome == "success":  # of a trial, no other closes a breaker: stronger than a probe of its health
             self.probed(node, True, f"it answered {request}", at_ns)
 
     def _changed(self, node: NodeId, reason: str, at_ns: Ns) -> None:
