@@ -22,7 +22,7 @@ from tests.upstream_server import Script, conversation_of, words
 CHAT = "/v1/chat/completions"
 OWN, RELAYED = "synthetic", "model-a"
 SCRIPT = Script(kind="vllm", models=(RELAYED,), tokens=12, token_ms=8.0, max_seqs=32)
-OUTAGE_S = 20.0  # a fleet that does not serve again by then never will
+OUTAGE_S = 45.0  # a fleet that does not serve again by then never will
 
 
 class Tally(msgspec.Struct):

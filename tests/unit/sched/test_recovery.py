@@ -628,6 +628,14 @@ def test_a_relayed_request_is_hedged_only_when_running_it_twice_says_the_same() 
     assert [end.output_tokens for end in desk.ends()] == [5]
 
 
+def test_a_request_with_two_legs_is_not_handed_over() -> None:  # SPEC C4
+    desk = open_hedge()
+    desk.message("rep-c", TakeOver(REQ, 2, TransferId("move-1"), 0))
+    assert ("rep-c", False) in [(dst, message.accepted) for dst, message in desk.sent(TakeOverAck)]
+    desk.tokens("rep-a", "req-1", 1, 0, 7)
+    assert desk.delivered() == [7]
+
+
 def test_hedges_stay_within_their_share() -> None:
     desk = Desk(FrontConfig(hedge=HedgeParams(after_ms=1, share_max=0.1), in_flight_max=100))
     hedges = 0
