@@ -14,7 +14,54 @@ COUNT_MAX: Final = 10_000_000  # of requests or blocks: more is no measurement
 
 _LINE: Final = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+-?\d+)?\s*')
 _LABEL: Final = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_PREFIXES: Final = ("vllm", "sglang", "llamacpp", "tgi", "headway", "process_start")
+_NAME: Final = re.compile(rb"(?:vllm|sglang|llamacpp|tgi|headway|process)[\w:]*")
+_READ: Final = frozenset(
+    b"""
+    headway_generation_tokens
+    headway_kv_blocks
+    headway_kv_blocks_used
+    headway_prefix_cache_hit_tokens
+    headway_prefix_cache_query_tokens
+    headway_prompt_tokens
+    headway_requests
+    headway_requests_running
+    headway_requests_waiting
+    llamacpp_kv_cache_usage_ratio
+    llamacpp_prompt_tokens
+    llamacpp_requests_deferred
+    llamacpp_requests_processing
+    llamacpp_tokens_predicted
+    process_start_time_seconds
+    sglang_cached_tokens
+    sglang_generation_tokens
+    sglang_max_total_num_tokens
+    sglang_num_queue_reqs
+    sglang_num_requests
+    sglang_num_running_reqs
+    sglang_num_used_tokens
+    sglang_page_size
+    sglang_prompt_tokens
+    sglang_token_usage
+    tgi_batch_current_size
+    tgi_queue_size
+    tgi_request_generated_tokens_sum
+    tgi_request_input_length_sum
+    tgi_request_success
+    vllm_cache_config_info
+    vllm_generation_tokens
+    vllm_gpu_cache_usage_perc
+    vllm_gpu_prefix_cache_hits
+    vllm_gpu_prefix_cache_queries
+    vllm_kv_cache_usage_perc
+    vllm_lora_requests_info
+    vllm_num_requests_running
+    vllm_num_requests_waiting
+    vllm_prefix_cache_hits
+    vllm_prefix_cache_queries
+    vllm_prompt_tokens
+    vllm_request_success
+    """.split()
+)
 
 
 class ScrapeError(HeadwayError):
@@ -58,10 +105,11 @@ def samples_of(exposition: bytes) -> Samples:
     """Every sample of a known name that is a finite number. Lines that are no samples are skipped."""
     found: dict[str, list[Sample]] = {}
     for raw in exposition.split(b"\n"):
-        line = raw.decode("utf-8", "replace")
-        if not line.startswith(_PREFIXES):
+        # Most of a page is buckets of histograms: they are passed over before anything costs time.
+        head = _NAME.match(raw)
+        if head is None or head[0].replace(b":", b"_", 1).removesuffix(b"_total") not in _READ:
             continue
-        match = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(raw.decode("utf-8", "replace"))
         if match is None:
             continue
         try:
