@@ -138,6 +138,17 @@ def test_a_client_that_leaves_stops_the_upstream_at_once(upstream: Upstream) -> 
     run(upstream, test)
 
 
+@pytest.mark.parametrize(("told", "believed"), [("999999", "60000"), ("-5", "None"), ("1e3", "None"), ("0.25", "250")])
+def test_a_retry_after_is_believed_within_reason(upstream: Upstream, told: str, believed: str) -> None:
+    upstream.inject(Fault("status", status=429, retry_after=told))
+
+    async def test(made: Rig) -> None:
+        await ask(made.port, request(CHAT))
+        assert made.serving.told == [f"refused 429 {believed}"]
+
+    run(upstream, test)
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_back_pressure_of_an_upstream_is_told_and_not_forwarded(upstream: Upstream, status: int) -> None:
     # sglang#39464

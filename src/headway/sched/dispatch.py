@@ -199,10 +199,11 @@ class Dispatcher:
                 return node
         return None
 
-    def full_until_ns(self, tracked: Tracked, at_ns: Ns) -> Ns | None:
+    def full_until_ns(self, tracked: Tracked, at_ns: Ns, candidates: Sequence[Candidate] | None = None) -> Ns | None:
         """When the first of its replicas may be asked again, if all have refused; None: one has room, or none is
         there."""
-        candidates = self.router.forecast(tracked.request, at_ns)
+        if candidates is None:
+            candidates = self.router.forecast(tracked.request, at_ns)
         untils = [self.router.replicas[NodeId(candidate.replica)].full_until_ns for candidate in candidates]
         return min(untils) if untils and min(untils) > at_ns else None
 

@@ -51,6 +51,7 @@ class Front:
             if due_ns is not None:
                 self._out.append(WakeAt(due_ns, TimerId(f"{kind}:{request.id}")))
         self.dispatch.admit(tracked, judged.candidates, at_ns)
+        self.recovery.wait_while_full(tracked, at_ns, judged.candidates)
 
     def client_gone(self, event: ClientGone) -> None:
         """Stop the request; its stream counts as closed soon after."""

@@ -1,10 +1,11 @@
 """What happens when a dispatch fails, stays silent or is slow: another replica, a wait for one, or the end."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from headway.core.decisions import Alternative, Decision
+from headway.core.decisions import Alternative, Candidate, Decision
 from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
@@ -125,11 +126,14 @@ class Recovery:
         self.dispatch.router.refused(src, until_ns, is_told=told_ms is not None)
         self._out.append(WakeAt(until_ns, TimerId(f"guard:{src}:{until_ns}")))
 
-    def wait_while_full(self, tracked: Tracked, at_ns: Ns) -> None:
-        """Every replica answers 429 or 503: wait in the queue if one will be asked again in time, else say so."""
+    def wait_while_full(self, tracked: Tracked, at_ns: Ns, candidates: Sequence[Candidate] | None = None) -> None:
+        """Every replica answers 429 or 503: wait in the queue if one will be asked again in time, else say so.
+        `candidates`: if known."""
         request = tracked.request
-        until_ns = self.dispatch.full_until_ns(tracked, at_ns)
-        if until_ns is None or request.id not in self.dispatch.queue:
+        if request.id not in self.dispatch.queue:
+            return
+        until_ns = self.dispatch.full_until_ns(tracked, at_ns, candidates)
+        if until_ns is None:
             return
         if tracked.full_ns is None:
             tracked.full_ns = at_ns

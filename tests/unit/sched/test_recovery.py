@@ -341,6 +341,22 @@ def test_all_full_for_longer_than_the_deadline_is_a_429_with_the_smallest_retry_
     assert end.error.retry_after_ms == 2000
 
 
+def test_who_comes_while_all_are_full_waits_no_longer_than_who_was_refused() -> None:
+    desk = upstreams(FrontConfig(patience=Patience(full_wait_s=3)))
+    desk.arrive(text("req-1"))
+    refuse(desk, "up-a", 1, 60_000)
+    refuse(desk, "up-b", 2, 60_000)
+    assert error(desk) == (429, "queue_full")
+    desk.arrive(text("req-2"))
+    assert error(desk) == (429, "queue_full")  # nobody will ask in its 3 s
+    refuse(desk, "up-a", 1, 2000)
+    desk.arrive(text("req-3"))
+    assert desk.ends() == []  # one will be asked again in time
+    assert "full:req-3" in desk.timers()
+    for name in ("req-1", "req-2"):
+        desk.close(name)
+
+
 def test_a_storm_of_refusals_ends_in_429s_after_the_wait() -> None:
     desk = upstreams(FrontConfig(patience=Patience(full_wait_s=3)))
     desk.arrive(text("req-1"))

@@ -17,6 +17,7 @@ HELD_MAX: Final = 256 * 1024  # of a JSON answer; a longer one leaves as it come
 SHOWN: Final = 200  # bytes of an upstream's error that the log gets
 _TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+RETRY_AFTER_MS_MAX: Final = 60_000  # of what an upstream may ask for: then it is asked again, whatever it said
 REFUSALS: Final = frozenset({429, 503})
 
 
@@ -249,5 +250,5 @@ def _retry_after_ms(headers: dict[str, str]) -> int | None:
     for name, scale in (("retry-after-ms", 1), ("retry-after", 1000)):
         given = headers.get(name, "")
         if _SECONDS.fullmatch(given):
-            return round(float(given) * scale)
+            return min(RETRY_AFTER_MS_MAX, round(float(given) * scale))
     return None
