@@ -270,6 +270,7 @@ def churn(up: dict[str, tuple[str, int | None]], given: argparse.Namespace) -> l
             {
                 "target": name, "churn_s": given.churn_s, "ok": ok, "left": left, "errors": errors,
                 "rss_mb_first": samples[0], "rss_mb_half": half, "rss_mb_last": samples[-1], "rss_mb_max": max(samples),
+                "rss_mb": samples,
             }
         )  # fmt: skip
     return out

@@ -220,6 +220,7 @@ ODD = [
     post(chunks(BODY, [3, 4], ext=b" ;a=\x00"), framing=CHUNKED),
     post(chunks(BODY, [3, 4], ext=b"\n"), framing=CHUNKED),
     post(chunks(BODY, [3, 4], trailer=b"x: y\r\ncontent-length: 9\r\n"), framing=CHUNKED),
+    post(chunks(BODY, [3, 4], trailer=b"content-length:\xee9\r\n"), framing=CHUNKED),
     post(chunks(BODY, [3, 4], trailer=b"x y\r\n"), framing=CHUNKED),
     post(b"0x5\r\nabcde\r\n0\r\n\r\n", framing=CHUNKED),
     post(b"5_0\r\nabcde\r\n0\r\n\r\n", framing=CHUNKED),

@@ -7,9 +7,10 @@ from typing import Final
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _DIGITS: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?)?\r?")
-_TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
+_TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[\t\x20-\x7e\x80-\xff]*+\r\n")
 SIZE_DIGITS_MAX: Final = 15
 SIZE_LINE_MAX: Final = 256  # longer ones are an attack, not an extension
+FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 TRAILERS_MAX: Final = 16 * 1024
 LAST_CHUNK: Final = b"0\r\n\r\n"
 
@@ -111,6 +112,8 @@ class ChunkCutter:
             if b"\n" in piece[at:] or len(piece) - at > TRAILERS_MAX:
                 raise BadChunk("malformed trailer")
             return at
+        if match[1].lower() in FRAMING:  # forbidden there (RFC 9110, 6.5.1), and somebody might heed it
+            raise BadChunk("framing in a trailer")
         self._trailer_bytes += match.end() - at
         if self._trailer_bytes > TRAILERS_MAX:
             raise BadChunk("trailers too long")

@@ -51,6 +51,7 @@ def test_extensions_and_trailers_are_dropped() -> None:
         b"f" * 16 + b"\r\n",
         b"3;" + b"a" * 300,
         b"0\r\nx y\r\n",
+        b"0\r\nContent-Length: 3\r\n\r\n",
         b"0\r\n" + b"x: y\r\n" * 4000,
     ],
 )
