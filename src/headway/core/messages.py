@@ -18,6 +18,7 @@ from headway.core.handover import StageSent as StageSent
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.reports import ReplicaReport
 from headway.core.request import FinishReason, Request
+from headway.core.units import Ns
 
 
 class TokenScores(msgspec.Struct, frozen=True):
@@ -225,6 +226,40 @@ class MigrationEnded(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+# Between fronts and control: one budget for several fronts
+
+
+class Stated(msgspec.Struct, frozen=True, tag=True):
+    """Front -> control: what it holds of levels, what it has given back of rates, and what it asks for."""
+
+    number: int  # of this front's statements
+    seen: int  # number of the last Share that it used
+    at_ns: Ns
+    held: tuple[tuple[str, int], ...] = ()
+    back: tuple[tuple[str, int], ...] = ()  # totals since its start
+    wants: tuple[tuple[str, int], ...] = ()  # all of it, or nothing
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What one key of a Stated gets, and how the whole stands then."""
+
+    key: str
+    asked: int
+    amount: int
+    wait_ns: Ns  # until it could be there; 0: it was
+    left: int = 0
+    reset_ns: Ns = 0  # until the whole is full again
+
+
+class Share(msgspec.Struct, frozen=True, tag=True):
+    """Control -> front: the answer to a Stated. Nothing that was lent is used past `until_ns`."""
+
+    number: int
+    answers: int
+    until_ns: Ns
+    grants: tuple[Grant, ...] = ()
+
+
 Message = (
     Submit
     | Cancel
@@ -255,4 +290,6 @@ Message = (
     | Drain
     | Undrain
     | MigrationEnded
+    | Stated
+    | Share
 )

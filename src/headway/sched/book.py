@@ -14,7 +14,7 @@ from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Finished, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
-from headway.sched.admission.quota import Quotas
+from headway.sched.admission.quota import Allowance
 from headway.sched.foresight import Foresight
 from headway.sched.tracked import Leg as Leg
 from headway.sched.tracked import Tracked as Tracked
@@ -33,7 +33,7 @@ class Limits(msgspec.Struct, frozen=True):
 class Book:
     """All requests that this front has not yet closed, and its ledger."""
 
-    def __init__(self, owner: str, limits: Limits, quotas: Quotas, foresight: Foresight) -> None:
+    def __init__(self, owner: str, limits: Limits, quotas: Allowance, foresight: Foresight) -> None:
         self.ledger = Ledger(owner)
         self.quotas, self.foresight = quotas, foresight
         self.requests: dict[RequestId, Tracked] = {}
@@ -58,11 +58,10 @@ class Book:
         tracked.tell(event.at_ns, "arrived")
         self.requests[request.id] = tracked
         lease = LeaseId(request.id)
-        tokens = 0 if isinstance(request, DiffusionRequest) else request.max_tokens
         for account, amount in ((self._in_flight, 1), (self._stream_bytes, self._stream_room(request))):
             if not account.reserve(lease, amount):
                 return tracked, self._no_room(request, account, amount)
-        reserved = tokens + _prompt_tokens(request)
+        reserved = tokens_reserved(request)
         device_us, of_tokens = self._device.get(request.model, (0, 1))
         needed_us = device_us * reserved // of_tokens
         error = self.quotas.take(request.id, request.tenant, reserved, needed_us, event.at_ns)
@@ -219,6 +218,11 @@ class Book:
                 raise InvariantError(f"request {tracked.request.id} waits but {tracked.owner} owns it")
         if self._in_flight.reserved + self._in_flight.used > len(self.requests):
             raise InvariantError(f"{self._in_flight.reserved} in flight, {len(self.requests)} open")
+
+
+def tokens_reserved(request: Request) -> int:
+    """What a request takes of its tenant's tokens until its answer is over."""
+    return 0 if isinstance(request, DiffusionRequest) else request.max_tokens + request.prompt_tokens
 
 
 def _prompt_tokens(request: Request) -> int:

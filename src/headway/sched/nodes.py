@@ -30,6 +30,7 @@ from headway.core.messages import (
     Refused,
     Report,
     Reserved,
+    Stated,
     TakeOver,
     Tokens,
     WhatDoYouHold,
@@ -37,8 +38,10 @@ from headway.core.messages import (
 from headway.core.reports import PoolFigures, PrefixFigures, ReplicaFigures
 from headway.core.request import Request
 from headway.core.units import Ns
+from headway.sched.admission.purse import Purse
 from headway.sched.admission.queue import GlobalQueue
-from headway.sched.admission.quota import Quotas
+from headway.sched.admission.quota import Allowance, Quotas
+from headway.sched.admission.shares import Shares, Wholes
 from headway.sched.book import Book
 from headway.sched.book import Limits as FrontLimits
 from headway.sched.config import FrontConfig as FrontConfig
@@ -58,6 +61,7 @@ from headway.sched.router.fleet_view import Replica
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.scaling import SCALE_TIMER, ScalingWatch
+from headway.sched.share_desk import ShareDesk
 from headway.sched.watch import Watch
 from headway.sched.worker_nodes import DiffusionNode as DiffusionNode
 from headway.sched.worker_nodes import WorkerNode as WorkerNode
@@ -66,11 +70,14 @@ from headway.sched.worker_nodes import WorkerNode as WorkerNode
 class FrontNode:
     """One per gateway process: admission, router, global queue, owners and token cursors."""
 
-    def __init__(self, node: NodeId, config: FrontConfig) -> None:
+    def __init__(self, node: NodeId, config: FrontConfig, control: NodeId | None = None, fronts: int = 1) -> None:
+        """`control` lends to `fronts` of them what they may use; None: this one has everything."""
         self._id = node
         self._out: list[Effect] = []
+        purse = None if control is None else Purse(wholes(config, fronts))
+        quotas: Allowance = purse or Quotas(config.quotas, config.quota_default)
         limits = FrontLimits(config.in_flight_max, config.stream_bytes_max, config.stream_bytes_per_token)
-        self.book = Book(node, limits, Quotas(config.quotas, config.quota_default), Foresight(config.output_length))
+        self.book = Book(node, limits, quotas, Foresight(config.output_length))
         own = {ModelId(m): routing_policy(route.router) for m, route in config.routes.items() if route.router}
         choices = Choices(routing_policy(config.router), own)
         self.guard = Guard(config.health, config.breaker, self._out)
@@ -85,6 +92,9 @@ class FrontNode:
         self._scaling = None
         if config.scaling is not None:
             self._scaling = ScalingWatch(config.scaling, self.book, self.router, queue, config.pools, self._out)
+        self.desk = None
+        if purse is not None and control is not None:
+            self.desk = ShareDesk(purse, control, self.front.arrived, self._out)
         self._questions = 0
 
     @property
@@ -136,6 +146,15 @@ class FrontNode:
 
     def handle(self, event: Event) -> list[Effect]:
         """Fold in one event and return what must be done."""
+        if self.desk is None or not self.desk.took(event):
+            self._fold(event)
+        if self.desk is not None:
+            self.desk.after(event.at_ns)
+        effects = list(self._out)
+        self._out.clear()
+        return effects
+
+    def _fold(self, event: Event) -> None:
         front, at_ns = self.front, event.at_ns
         match event:
             case RequestArrived():
@@ -161,9 +180,6 @@ class FrontNode:
                     self._lost(event.node, at_ns)
             case _:
                 pass  # events of other roles
-        effects = list(self._out)
-        self._out.clear()
-        return effects
 
     def _message(self, event: MessageArrived) -> None:
         front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
@@ -227,12 +243,19 @@ def _ways(config: FrontConfig) -> dict[ModelId, Ways]:
     }
 
 
-class ControlNode:
-    """Exactly one: hears every report, moves requests, drains replicas."""
+def wholes(config: FrontConfig, fronts: int) -> Wholes:
+    """What `fronts` of one configuration share."""
+    return Wholes(config.in_flight_max, config.quotas, config.quota_default, fronts)
 
-    def __init__(self, node: NodeId, migration: MigrationParams | None) -> None:
+
+class ControlNode:
+    """Exactly one: hears every report, moves requests, drains replicas, lends to the fronts of one budget."""
+
+    def __init__(self, node: NodeId, migration: MigrationParams | None, shared: Wholes | None = None) -> None:
+        """`shared`: there are several fronts, and this is their budget."""
         self._id = node
         self._out: list[Effect] = []
+        self.shares = None if shared is None else Shares(shared)
         self.control = Control(migration, self._out)
 
     @property
@@ -252,6 +275,9 @@ class ControlNode:
                         control.holding(src, message, at_ns)
                     case MigrationEnded():
                         control.ended(message, at_ns)
+                    case Stated() if self.shares is not None:
+                        if (share := self.shares.stated(src, message, at_ns)) is not None:
+                            self._out.append(Send(src, share))
                     case _:
                         pass
             case DrainAsked():
@@ -260,6 +286,8 @@ class ControlNode:
                 control.joined(event.node)
             case PeerLost():
                 control.lost(event.node, event.incarnation, at_ns)
+                if self.shares is not None:
+                    self.shares.lost(event.node)
             case TimerFired(timer=timer) if timer.startswith("move:"):
                 control.late(int(timer.partition(":")[2]), at_ns)
             case _:
@@ -269,5 +297,7 @@ class ControlNode:
         return effects
 
     def check_invariants(self) -> None:
-        """Raise InvariantError when a move goes nowhere. It owns no account."""
+        """Raise InvariantError when a move goes nowhere, or more is lent than there is. It owns no account."""
         self.control.check()
+        if self.shares is not None:
+            self.shares.check()

@@ -6,7 +6,7 @@ a bucket that refills (sglang#31907).
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -38,6 +38,16 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.requests_per_s is None and self.requests_burst != 1:
             raise ConfigError("requests_burst bounds nothing without requests_per_s")
+
+
+class Allowance(Protocol):
+    """What a front asks before a request may use anything: `Quotas`, or its part of what several fronts share."""
+
+    def take(self, request: RequestId, tenant: TenantId, tokens: int, device_us: int, at_ns: Ns) -> ErrorOut | None: ...
+
+    def settle(self, request: RequestId, tokens: int, device_us: int) -> None: ...
+
+    def limits(self, tenant: TenantId, at_ns: Ns) -> RateLimits: ...
 
 
 class Bucket:
