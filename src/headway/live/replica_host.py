@@ -6,17 +6,13 @@ parent died, and this process ends at once. SIGTERM drains. SIGINT is the parent
 
 import asyncio
 import logging
-import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headway.adapters.telemetry.logs import TextLines
 from headway.core.effects import Propose
 from headway.core.errors import ConfigError, HeadwayError
 from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
@@ -25,13 +21,13 @@ from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_s
 from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm
+from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
 from headway.live.hub import proposals_event
-from headway.live.loop import run_loop
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
 from headway.live.warmup import warm_up
@@ -56,7 +52,6 @@ from headway.live.wire import (
 
 log = logging.getLogger(__name__)
 
-EXIT_ORPHAN: Final = 75
 BEAT_S: Final = 1.0
 SPANS_S: Final = 0.2
 _DRAIN_POLL_S: Final = 0.02
@@ -230,7 +225,7 @@ async def host(start: Start) -> int:
     reader, writer = await asyncio.open_unix_connection(start.socket)
     link = Link(reader, writer)
     replica = Replica(start, link, Clock(start.run_start_ns))
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: replica.fail(_error_in(context)))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: replica.fail(error_in(context)))
     try:
         await replica.run()
         await replica.finished()
@@ -245,33 +240,10 @@ async def host(start: Start) -> int:
     return 0
 
 
-def _error_in(context: Mapping[str, object]) -> BaseException:
-    found = context.get("exception")
-    return found if isinstance(found, BaseException) else RuntimeError(str(context.get("message")))
-
-
-def _read_start() -> Start:
-    length = int.from_bytes(sys.stdin.buffer.read(4), "big")
-    return msgspec.msgpack.decode(sys.stdin.buffer.read(length), type=Start)
-
-
-def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
-    os._exit(EXIT_ORPHAN)
-
-
 def main() -> None:
     """The process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    output = logging.StreamHandler()
-    output.setFormatter(TextLines("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[output])
-    start = _read_start()
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    code = run_loop(host(start))
-    sys.stdout.flush()
-    # The engine's thread may be inside a step; a normal exit would wait for it or tear the library down under it.
-    os._exit(code)
+    start = msgspec.msgpack.decode(read_order(), type=Start)
+    run_to_end(host(start))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,20 @@ class ReplicaSpec(msgspec.Struct, frozen=True):
     event_logs: str | None = None
     drain_s: float = 10.0
 
+    @property
+    def what(self) -> str:
+        """For people."""
+        return "replica"
+
+    @property
+    def module(self) -> str:
+        """What its process runs."""
+        return "headway.live.replica_host"
+
+    def order(self, incarnation: int, socket: str, run_start_ns: Ns) -> bytes:
+        """The start order on its stdin."""
+        return msgspec.msgpack.encode(Start(self, incarnation, socket, run_start_ns))
+
 
 class Start(msgspec.Struct, frozen=True):
     """The start order on the replica's stdin."""

@@ -1,4 +1,4 @@
-"""Starts the replica processes, notices when one dies, tells the nodes, starts it again within a budget.
+"""Starts processes of one kind, notices when one dies, tells the nodes, starts it again within a budget.
 
 A process is dead when it exits, closes or breaks its link, or keeps silent. A dead process's incarnation never speaks
 again: it is killed before its successor starts.
@@ -6,9 +6,7 @@ again: it is killed before its successor starts.
 
 import asyncio
 import logging
-import os
 import signal
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Sequence
@@ -17,13 +15,13 @@ from typing import Protocol
 
 import msgspec
 
-import headway
-from headway.core.errors import ConfigError, EngineError
+from headway.core.errors import EngineError
 from headway.core.ids import NodeId
 from headway.core.units import Ns, ns_from_s
+from headway.live import child
+from headway.live.child import exit_words, send_signal
 from headway.live.clock import Clock
-from headway.live.hub import Hub
-from headway.live.spec import ReplicaSpec, Start, SupervisorSettings
+from headway.live.spec import SupervisorSettings
 from headway.live.wire import (
     Beat,
     Blocks,
@@ -33,6 +31,7 @@ from headway.live.wire import (
     Gather,
     Hello,
     Link,
+    News,
     Phase,
     Ready,
     Spans,
@@ -44,6 +43,31 @@ from headway.live.wire import (
 log = logging.getLogger(__name__)
 
 _LAST_LINES = 20
+
+
+class Spec(Protocol):
+    """One process that is kept running."""
+
+    @property
+    def node(self) -> NodeId: ...
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def module(self) -> str: ...
+
+    def order(self, incarnation: int, socket: str, run_start_ns: Ns) -> bytes: ...
+
+
+class Switch(Protocol):
+    """Who carries what the processes send (`hub.Hub`)."""
+
+    def join(self, node: NodeId, incarnation: int, peer: Link) -> None: ...
+
+    def leave(self, node: NodeId, incarnation: int, reason: str) -> None: ...
+
+    def receive(self, node: NodeId, frame: Envelope | Blocks | Gather | News) -> None: ...
 
 
 class FleetWatcher(Protocol):
@@ -75,7 +99,7 @@ class Supervisor:
     """The processes of one host."""
 
     def __init__(
-        self, specs: Sequence[ReplicaSpec], hub: Hub, watcher: FleetWatcher, settings: SupervisorSettings, clock: Clock
+        self, specs: Sequence[Spec], hub: Switch, watcher: FleetWatcher, settings: SupervisorSettings, clock: Clock
     ) -> None:
         self._specs, self._hub, self._watcher, self._settings, self._clock = specs, hub, watcher, settings, clock
         self._folder = tempfile.TemporaryDirectory(prefix="headway-")  # mode 0700: nobody else connects
@@ -105,14 +129,14 @@ class Supervisor:
         self._stopping.set()
         lives = list(self._lives.values())
         for life in lives:
-            _signal(life.process, signal.SIGTERM)
+            send_signal(life.process, signal.SIGTERM)
         waits = [asyncio.ensure_future(life.process.wait()) for life in lives]
         if waits:
             await asyncio.wait(waits, timeout=grace_s)
         for life in lives:
             if life.link is not None:
                 life.link.send(Stop())
-            _signal(life.process, signal.SIGKILL)
+            send_signal(life.process, signal.SIGKILL)
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, *waits, return_exceptions=True)
@@ -125,13 +149,13 @@ class Supervisor:
         life = self._lives.get(node)
         if life is not None:
             life.reason = life.reason or reason
-            _signal(life.process, signal.SIGKILL)
+            send_signal(life.process, signal.SIGKILL)
 
     def pids(self) -> dict[NodeId, int]:
         """Process ids of the running replicas."""
         return {node: life.process.pid for node, life in self._lives.items()}
 
-    async def _keep(self, spec: ReplicaSpec) -> None:
+    async def _keep(self, spec: Spec) -> None:
         started = self._started[spec.node]
         failures: deque[Ns] = deque()
         which, incarnation = {"replica": spec.node}, 0
@@ -144,60 +168,44 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if not started.done():
-                started.set_exception(EngineError(f"replica {spec.node} cannot start: {reason}", status=503))
+                started.set_exception(EngineError(f"{spec.what} {spec.node} cannot start: {reason}", status=503))
                 return
-            log.error("replica %s (incarnation %d) was lost: %s", spec.node, incarnation, reason, extra=which)
+            log.error("%s %s (incarnation %d) was lost: %s", spec.what, spec.node, incarnation, reason, extra=which)
             now_ns = self._clock.now_ns()
             failures.append(now_ns)
             while failures and now_ns - failures[0] > ns_from_s(self._settings.restart_window_s):
                 failures.popleft()
             if len(failures) > self._settings.restarts_max:
-                log.error("replica %s stays down: lost %d times in a row", spec.node, len(failures), extra=which)
+                log.error("%s %s stays down: lost %d times in a row", spec.what, spec.node, len(failures), extra=which)
                 return
             backoff_s = self._settings.restart_backoff_s * 2 ** (len(failures) - 1)
             await asyncio.sleep(min(backoff_s, self._settings.restart_backoff_s_max))
 
-    async def _live(self, spec: ReplicaSpec, incarnation: int) -> _Life:
+    async def _live(self, spec: Spec, incarnation: int) -> _Life:
         """Start one incarnation and stay with it to its end."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "headway.live.replica_host",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=_child_environment(),
-        )
+        process = await child.start(spec.module)
         life = _Life(spec.node, incarnation, process, self._clock.now_ns())
         self._lives[spec.node] = life
         relay = asyncio.ensure_future(self._relay(life))
         watch = asyncio.ensure_future(self._watch(life))
         try:
-            self._hand_over(process, Start(spec, incarnation, str(self.socket), self._clock.start_ns))
+            child.hand_over(process, spec.order(incarnation, str(self.socket), self._clock.start_ns))
             code = await process.wait()
             await relay
         finally:
             watch.cancel()
             relay.cancel()
-            _signal(process, signal.SIGKILL)
+            send_signal(process, signal.SIGKILL)
             if life.link is not None:
                 life.link.abort()
             del self._lives[spec.node]
         if life.reason is None:
             tail = " | ".join(life.last_lines)
-            life.reason = f"its process ended with {_exit_words(code)}" + (f": {tail}" if tail else "")
+            life.reason = f"its process ended with {exit_words(code)}" + (f": {tail}" if tail else "")
         if not self._stopping.is_set():  # an end that was asked for is no loss
             self._hub.leave(spec.node, incarnation, life.reason)
             self._watcher.lost(spec.node, incarnation, life.reason)
         return life
-
-    @staticmethod
-    def _hand_over(process: asyncio.subprocess.Process, start: Start) -> None:
-        """The start order goes over stdin, which stays open: its end tells the replica that this process died."""
-        if process.stdin is None:
-            raise ConfigError("the replica's process has no stdin")
-        body = msgspec.msgpack.encode(start)
-        process.stdin.write(len(body).to_bytes(4, "big") + body)
 
     async def _relay(self, life: _Life) -> None:
         """Pass on what the process prints; its last lines explain its death."""
@@ -258,7 +266,7 @@ class Supervisor:
     def _receive(self, life: _Life, link: Link, frame: Frame) -> None:
         life.heard_ns = self._clock.now_ns()
         match frame:
-            case Envelope() | Blocks() | Gather():
+            case Envelope() | Blocks() | Gather() | News():
                 self._hub.receive(life.node, frame)
             case Spans():
                 self._watcher.spans(life.node, frame.steps)
@@ -276,22 +284,3 @@ class Supervisor:
                 pass
             case _:
                 raise WireError(f"{life.node} sent a {type(frame).__name__}, which only a hub sends")
-
-
-def _child_environment() -> dict[str, str]:
-    """The child imports this very package, however the parent came to import it."""
-    home = str(Path(headway.__file__).parent.parent)
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != home]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([home, *others])}
-
-
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    if process.returncode is None:
-        try:
-            process.send_signal(number)
-        except ProcessLookupError:  # it ended between the check and the signal
-            return
-
-
-def _exit_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name

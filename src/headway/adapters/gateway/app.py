@@ -174,7 +174,11 @@ class Gateway:
     def submitted(self, prepared: Relayed) -> None:
         """A relayed request is about to be submitted: its public id names it from now on."""
         entry = Remembered(prepared.tenant.id, (prepared.request.id,), prepared.trace.trace_id)
-        self._plain.index.remember(prepared.public_id, entry)
+        self.remember(prepared.public_id, entry)
+
+    def remember(self, public_id: str, entry: Remembered) -> None:
+        """What a public id stands for, in whichever process it runs."""
+        self._plain.index.remember(public_id, entry)
 
     def count(self, model: str, prompt_tokens: int, output_tokens: int) -> None:
         """A relayed answer is whole."""

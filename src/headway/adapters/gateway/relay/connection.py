@@ -14,11 +14,11 @@ from uvicorn.server import ServerState
 
 from headway.adapters.gateway.errors import error_out, shutting_down
 from headway.adapters.gateway.exchange import LINGER_S
-from headway.adapters.gateway.protocol import BROKEN, BoundedHead
+from headway.adapters.gateway.protocol import BROKEN
 from headway.adapters.gateway.relay.exchange import RelayExchange, error_answer
 from headway.adapters.gateway.relay.prepare import Arrival
 from headway.adapters.gateway.relay.reader import BodyTooLarge, HeadTooLarge, RequestReader, Whole
-from headway.adapters.gateway.relay.server import RelayServer
+from headway.adapters.gateway.relay.server import Foreign, RelayServer
 from headway.adapters.http1.chunks import BadChunk
 from headway.adapters.http1.heads import BadHead
 from headway.adapters.http1.sweep import NEVER
@@ -49,7 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._reader = RequestReader(self.relay.limits)
         self._exchange: RelayExchange | None = None
-        self._other: BoundedHead | None = None
+        self._other: Foreign | None = None
         self._is_deaf = False  # what comes is dropped; the connection closes soon
         self._received_ns: Ns | None = None  # first byte of the request that is read
         self._ends_at = NEVER  # the request's own time limit
@@ -238,7 +238,7 @@ class ClientConnection(asyncio.Protocol):
         other.connection_made(self._transport)
         other.data_received(data)
 
-    def _take_back(self, other: BoundedHead) -> None:
+    def _take_back(self, other: Foreign) -> None:
         self._other = None
         other.leave()
 

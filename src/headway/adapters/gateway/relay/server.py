@@ -1,6 +1,7 @@
 """What all client connections of a relaying server share."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from uvicorn.config import Config
@@ -28,18 +29,47 @@ class Witness(Protocol):
         ...
 
 
+class Foreign(Protocol):
+    """The protocol of what is not relayed, on the same connection: uvicorn's, or a splice to another process."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Its last answer is complete: the connection can be taken back."""
+        ...
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def leave(self) -> None:
+        """Another protocol goes on with the connection."""
+        ...
+
+
 class RelayServer:
     """One per gateway process."""
 
     def __init__(
-        self, serving: RelayServing, settings: GatewaySettings, witness: Witness, loop: asyncio.AbstractEventLoop
+        self,
+        serving: RelayServing,
+        settings: GatewaySettings,
+        witness: Witness,
+        loop: asyncio.AbstractEventLoop,
+        splice: Callable[[ServerState], Foreign] | None = None,
     ) -> None:
+        """`splice` makes what speaks for all that is not relayed; None: this process answers it itself."""
         self.serving, self.limits = serving, settings.limits
         self.stall_timeout_s = settings.stream.stall_timeout_s
         limits = settings.limits
         timeouts = (limits.header_timeout_s, limits.keep_alive_s, limits.body_timeout_s, limits.request_timeout_s)
         self.sweep = Sweep(loop, min(*timeouts, self.stall_timeout_s))
-        self._witness = witness
+        self._witness, self._splice = witness, splice
         self._preparer = RelayPreparer(settings)
         self._foreign = http_protocol(limits)
 
@@ -81,8 +111,10 @@ class RelayServer:
         state: ServerState,
         app_state: dict[str, Any],  # uvicorn's own type
         loop: asyncio.AbstractEventLoop,
-    ) -> BoundedHead:
+    ) -> Foreign:
         """Make the protocol of everything that is not relayed."""
+        if self._splice is not None:
+            return self._splice(state)
         made = self._foreign(config=config, server_state=state, app_state=app_state, _loop=loop)
         assert isinstance(made, BoundedHead)
         return made
