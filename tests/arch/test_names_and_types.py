@@ -23,6 +23,7 @@ DRIVER_LOOPS = frozenset(
     {
         "src/headway/live/driver.py",
         "src/headway/live/engine_thread.py",
+        "src/headway/live/front_host.py",
         "src/headway/live/replica_host.py",
         "src/headway/live/supervisor.py",
         "src/headway/live/upstream_fleet.py",

@@ -12,7 +12,8 @@ from typing import Any
 from tests.upstream_server import Fault, Script, Upstream
 
 from headway.live.config import Host, resolve, set_layer
-from headway.live.launch import Running, bind, find_models
+from headway.live.launch import Running, find_models
+from headway.live.listening import bind
 
 QUICK = "watch={health_interval_s=0.05, scrape_interval_s=0.05, models_interval_s=0.1, timeout_s=2.0}"
 PATIENCE_S = 20.0

@@ -80,11 +80,12 @@ def serve(
 
 async def _run(config: "Config", tell: Tell) -> int:
     from headway.core.errors import EngineError
-    from headway.live.launch import Running, allow_open_files, bind, find_models
+    from headway.live.launch import Running, allow_open_files, find_models
+    from headway.live.listening import bind
 
     allow_open_files()
     try:
-        listener = bind(config.server.host, config.server.port)
+        listener = bind(config.server.host, config.server.port, is_shared=config.server.processes > 1)
     except EngineError as error:
         tell("serve", str(error))
         return EXIT_FAILED

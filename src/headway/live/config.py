@@ -23,6 +23,7 @@ from headway.live.config_checks import (
     check_front,
     check_gateway,
     check_model,
+    check_processes,
     check_quotas,
     check_replica,
     located,
@@ -44,7 +45,8 @@ _DRIVER: Final = Path("/proc/driver/nvidia/version")
 ENV_PREFIX: Final = "HEADWAY"
 ENV_FILE: Final = "HEADWAY_CONFIG"
 SECRETS: Final = ("auth.keys",)
-OF_OWN_MODELS: Final = ("engine.", "scheduler.", "executor.", "supervisor.")
+OF_OWN_MODELS: Final = ("engine.", "scheduler.", "executor.")
+OF_PROCESSES: Final = "supervisor."
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +54,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"  # address to listen on; 0.0.0.0: every one of this machine
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000  # 0: any free port, named in the ready line
+    processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # that relay, on one port; limits and quotas are shared
     shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
     price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for `price_usd` of /v1/estimates
@@ -190,6 +193,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     names = names_of(config)
     check_models(names, sources)
     check_quotas(config.front, config.auth)
+    check_processes(config.server.processes, names)
     check_front(config.front, sum(model.replicas for model in names.own))
     check_replica(config.scheduler, config.engine, config.executor, config.cost)
     if config.engine.kind == "torch":
@@ -204,7 +208,8 @@ def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Conf
     adjustments = [Adjustment(s.key, s.value, reason) for s, reason in without_effect(sources, engine)]
     replicas = sum(model.replicas for model in names_of(raw).own)
     if not replicas:
-        unread = [s for s in sources if s.origin != "default" and s.key.startswith(OF_OWN_MODELS)]
+        kinds = OF_OWN_MODELS if raw.server.processes > 1 else (*OF_OWN_MODELS, OF_PROCESSES)
+        unread = [s for s in sources if s.origin != "default" and s.key.startswith(kinds)]
         return raw, [Adjustment(s.key, s.value, "without effect: no model of our own is served") for s in unread]
     if engine.threads is None and engine.kind == "torch":
         threads = max(1, host.cores // replicas)

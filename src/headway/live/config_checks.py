@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.cost.llm import StepCost, StepCostParams
 from headway.live.config_layers import Sourced
+from headway.live.config_models import Names
 from headway.live.config_words import join
 from headway.live.spec import EngineSettings, ExecutorSettings
 from headway.sched.llm.params import LlmParams, check_watermark
@@ -112,6 +114,21 @@ def check_quotas(front: FrontConfig, auth: AuthSettings) -> None:
     for tenant in front.quotas:
         if tenant not in known:
             raise ConfigError(f"front.quotas.{tenant} has no key in auth.keys; known tenants: {', '.join(known)}")
+
+
+def check_processes(processes: int, names: Names) -> None:
+    """Raise ConfigError for more processes than can share a port, or find anything to do."""
+    if processes == 1:
+        return
+    if not sys.platform.startswith("linux"):
+        raise ConfigError(
+            f"server.processes = {processes}: only Linux spreads connections over processes of one port; use 1"
+        )
+    if not names.has_upstreams:
+        raise ConfigError(
+            f"server.processes = {processes}: only requests to upstreams are spread, and none is given; use 1, or "
+            "raise model.replicas for models of our own engines"
+        )
 
 
 def check_replica(

@@ -41,6 +41,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
 
 
+def open_log(folder: str | None, name: str) -> "EventLog | None":
+    """The log of a node, where one is asked for."""
+    return None if folder is None else EventLog(Path(folder) / f"{name}.events")
+
+
 class EventLog:
     """Appends turns to a file."""
 

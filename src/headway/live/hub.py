@@ -13,7 +13,7 @@ from headway.core.messages import Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
 from headway.live.gather import Gatherer
-from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost
+from headway.live.wire import Blocks, Envelope, Frame, Gather, Gathered, Joined, Lost, News, WireError
 from headway.sched.runtime.group import GENERATION_BITS
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Hub:
         else:
             log.debug("%s to %s dropped: it is not there", type(message).__name__, dst)
 
-    def receive(self, node: NodeId, frame: Envelope | Blocks | Gather) -> None:
+    def receive(self, node: NodeId, frame: Envelope | Blocks | Gather | News) -> None:
         """A frame that a replica sent to others."""
         match frame:
             case Envelope():
@@ -98,6 +98,8 @@ class Hub:
             case Gather():
                 if self._is_current(frame):
                     self._gatherer.propose(node, frame.group, frame.step, frame.proposal, frame.deadline_ns)
+            case News():
+                raise WireError(f"{node} sent a News, which only a gateway process sends")
 
     @property
     def open_gathers(self) -> int:

@@ -5,11 +5,12 @@ import contextlib
 import logging
 import resource
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
-import uvicorn
 
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.protocol import http_protocol
@@ -17,19 +18,21 @@ from headway.adapters.gateway.relay.connection import relay_protocol
 from headway.adapters.gateway.relay.server import RelayServer
 from headway.adapters.models import ModelError, ModelFiles, cache_folder, pull
 from headway.adapters.tokenizer import Tokenizer
-from headway.core.errors import ConfigError, EngineError
+from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock
 from headway.live.config import Config, gateway_settings, names_of
 from headway.live.config_checks import replica_id
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
+from headway.live.front_spec import Address
+from headway.live.listening import HttpServer, HttpTimes, http_server, listen
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 2048
+FRONTS_GRACE_S: Final = 2.0  # beyond their own limit: further processes end by themselves
 UPSTREAMS_WAIT_S: Final = 5.0  # the ready line names their models, if they answer so soon
 Progress = Callable[[str], None]
 
@@ -92,6 +95,7 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         upstreams=config.upstreams,
         discovery=config.discovery,
         aliases=config.aliases,
+        processes=config.server.processes,
     )
 
 
@@ -114,49 +118,16 @@ def allow_open_files() -> None:
     log.info("open files allowed: %d", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Take the address before anything is loaded, so that one in use is told at once. Raises EngineError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(host, port, error) from error
-    return listener
-
-
-def _listen(listener: socket.socket) -> None:
-    """Two servers that start at the same time can both bind, and only one can listen. Raises EngineError."""
-    try:
-        listener.listen(BACKLOG)
-    except OSError as error:
-        host, port = listener.getsockname()[:2]
-        raise _cannot_listen(host, port, error) from error
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> EngineError:
-    reason = error.strerror or error
-    return EngineError(f"server.host, server.port: cannot listen on {host} port {port}: {reason}", status=503)
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the process has one place that decides how it ends."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
-
-
 class Running:
     """One `headway serve`."""
 
     def __init__(self, config: Config, served: Sequence[Served], tell: Callable[[NodeId, str], None]) -> None:
         self._config, self._served = config, served
         self.live = Live(plan(config, served), Clock(), tell)
+        self._times = HttpTimes(config.limits.keep_alive_s, config.server.shutdown_s)
         self._stop = asyncio.Event()
+        self._port = config.server.port
+        self._folder = tempfile.TemporaryDirectory(prefix="headway-")  # mode 0700: nobody else connects
 
     def models(self) -> list[str]:
         """The names that are served now."""
@@ -169,7 +140,8 @@ class Running:
     async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
         """Listen, load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left."""
         server = self._http()
-        _listen(listener)
+        listen(listener)
+        self._port = listener.getsockname()[1]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(self._stop.wait())
         fleet = asyncio.create_task(self._fleet(server, ready))
@@ -179,42 +151,36 @@ class Running:
                 fleet.result()
         finally:
             server.should_exit = True
-            await asyncio.gather(http, return_exceptions=True)
+            fronts = self.live.stop_fronts(self._config.server.shutdown_s + FRONTS_GRACE_S)
+            await asyncio.gather(http, fronts, return_exceptions=True)
             await self.live.stop()
             for task in (fleet, stopping):
                 task.cancel()
             await asyncio.gather(fleet, stopping, return_exceptions=True)
+            self._folder.cleanup()
         http.result()
 
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""
         await self.live.start()
         await self.live.upstreams.heard(UPSTREAMS_WAIT_S)
-        while not server.started:
-            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        await server.until_started()
+        if self._config.server.processes > 1:
+            door = Path(self._folder.name) / "http.sock"
+            await server.open_door(door)
+            address = Address(self._config.server.host, self._port, str(door))
+            await self.live.start_fronts(address, gateway_settings(self._config), self._times)
         ready()
         await self.live.run()
 
     def _http(self) -> HttpServer:
-        settings = self._config.server
         tokenizers = {model.name: model.tokenizer() for model in self._served}
         gateway = gateway_settings(self._config)
         app = build_app(self.live.serving, tokenizers, gateway)
+        self.live.fronts.edge = app
         protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
         if self.live.relays:
             self.live.relaying.count = app.count
             relay = RelayServer(self.live.relaying, gateway, app, asyncio.get_running_loop())
             protocol = relay_protocol(relay)
-        return HttpServer(
-            uvicorn.Config(
-                app,
-                http=protocol,
-                ws="none",
-                lifespan="on",
-                log_config=None,  # its lines go where ours go
-                log_level="warning",
-                access_log=False,
-                timeout_keep_alive=self._config.limits.keep_alive_s,  # type: ignore[arg-type]  # any number works
-                timeout_graceful_shutdown=settings.shutdown_s,  # type: ignore[arg-type]  # any number works
-            )
-        )
+        return http_server(app, protocol, self._times, "on")

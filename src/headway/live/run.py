@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headway.adapters.gateway.ports import ModelCard
+from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.effects import End, ErrorOut
 from headway.core.errors import EngineError
@@ -16,13 +17,17 @@ from headway.core.events import ClientGone, Event, RequestArrived, TextStopped
 from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import ModelLimits, Node
 from headway.core.request import FinishReason
+from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board, Tell
 from headway.live.clock import Clock, unix_s
 from headway.live.config_models import DiscoverySettings
-from headway.live.driver import Driver, Ports
-from headway.live.eventlog import EventLog
+from headway.live.driver import Driver, Outlet, Ports
+from headway.live.eventlog import open_log
+from headway.live.front_spec import Address, FrontSpec, Relays
+from headway.live.fronts import Fronts
 from headway.live.hub import Hub
+from headway.live.listening import HttpTimes
 from headway.live.model_names import ModelNames
 from headway.live.relaying import Relaying
 from headway.live.replica_desk import ReplicaDesk
@@ -33,7 +38,7 @@ from headway.live.supervisor import Supervisor
 from headway.live.upstream_fleet import UpstreamFleet
 from headway.live.upstream_ports import Surroundings
 from headway.sched.fleet.migration import MigrationParams
-from headway.sched.nodes import ControlNode, FrontConfig, FrontNode
+from headway.sched.nodes import ControlNode, FrontConfig, FrontNode, wholes
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     upstreams: tuple[UpstreamSettings, ...] = ()
     discovery: DiscoverySettings = DiscoverySettings()
     aliases: Mapping[str, str] = {}
+    processes: int = 1  # that relay, this one included
 
     @property
     def relays(self) -> bool:
@@ -73,10 +79,16 @@ class Live:
         self.serving = LiveServing(clock, self.board, timeline, telemetry)
         self.hub = Hub(clock, plan.groups, self._silent, self.board.heard)
         self._plan, self._clock = plan, clock
-        self.front = FrontNode(FRONT, plan.front)
-        self.control = ControlNode(CONTROL, plan.migration)
-        self._drivers = [self._driver(self.front), self._driver(self.control)]
+        self._is_shared = plan.processes > 1
+        self.front = FrontNode(FRONT, plan.front, CONTROL if self._is_shared else None, plan.processes)
+        shared = wholes(plan.front, plan.processes) if self._is_shared else None
+        self.control = ControlNode(CONTROL, plan.migration, shared)
+        self.fronts = Fronts(self.hub, self._feed_control, self.serving.records)
+        self.fronts.tell = tell
+        self.serving.fronts = self.fronts.view
+        self._drivers = [self._driver(self.front, self.hub), self._driver(self.control, self.fronts)]
         self.supervisor = Supervisor(plan.replicas, self.hub, self.board, plan.supervisor, clock)
+        self._front_processes: Supervisor | None = None
         self._wiring = Wiring(
             front=self.front,
             feed=self._drivers[0].feed,
@@ -87,32 +99,32 @@ class Live:
             predictions=self.front.dispatch.gate.figures,
             desk=ReplicaDesk(self.front.replica_figures, self._drivers[1].feed, lambda: self.control.control.drained),
         )
+        self._relays = _relays(plan)
         self.relaying, self.upstreams = self._relay(plan, tell)
         self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
 
-    def _driver(self, node: Node) -> Driver:
-        folder = self._plan.telemetry.event_logs
-        event_log = None if folder is None else EventLog(Path(folder) / f"{node.id}.events")
-        driver = Driver(
-            node, self._clock, Ports(self.hub, edge=self.serving.edge), event_log=event_log, fault=self._broke
-        )
+    def _feed_control(self, make: Callable[[Ns], Event]) -> None:
+        self._drivers[1].feed(make)
+
+    def _driver(self, node: Node, outlet: Outlet) -> Driver:
+        event_log = open_log(self._plan.telemetry.event_logs, node.id)
+        ports = Ports(outlet, edge=self.serving.edge)
+        driver = Driver(node, self._clock, ports, event_log=event_log, fault=self._broke)
         self.hub.add_local(node.id, driver.feed)
         return driver
 
     def _relay(self, plan: Plan, tell: Tell) -> tuple[Relaying, UpstreamFleet]:
         """What answers by upstreams, and under which names; aliases and fallbacks serve own models too."""
-        own = dict.fromkeys(str(spec.model) for spec in plan.replicas)
-        fallbacks = {model: route.fallbacks for model, route in plan.front.routes.items() if route.fallbacks}
-        transfers = tuple(name for route in plan.front.routes.values() for name in route.transfers_to)
-        names = ModelNames(tuple(own), plan.aliases, fallbacks, transfers)
+        relays = self._relays
+        names = ModelNames(relays.own, relays.aliases, relays.fallbacks, relays.transfers)
         now_ns, front = self._clock.now_ns, self.front
         relaying = Relaying(
             names,
             now_ns,
             self._wiring.feed,
             lambda model: front.router.can_serve(model, now_ns()),
-            self.serving.requests,
-            unix_s(),
+            self.serving.records.requests,
+            relays.created,
         )
         around = Surroundings(
             self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.answered, self.board.forget
@@ -128,6 +140,29 @@ class Live:
             await self.upstreams.start()
         await self.supervisor.start()
         self.serving.attach(self._wiring, self._cards())
+
+    async def start_fronts(self, address: Address, gateway: GatewaySettings, times: HttpTimes) -> None:
+        """Start the further gateway processes, and wait for them. Raises EngineError when one cannot start."""
+        plan = self._plan
+        logs, relays, fronts = plan.telemetry.event_logs, self._relays, plan.processes
+        specs = [
+            FrontSpec(
+                NodeId(f"node-front-{number}"), CONTROL, fronts, plan.front, gateway, address, relays, times, logs
+            )
+            for number in range(1, fronts)
+        ]
+        self._front_processes = Supervisor(specs, self.fronts, self.fronts, plan.supervisor, self._clock)
+        await self._front_processes.start()
+
+    async def stop_fronts(self, grace_s: float) -> None:
+        """Let them finish what runs, at most `grace_s`."""
+        if self._front_processes is not None:
+            await self._front_processes.stop(grace_s)
+
+    @property
+    def front_pids(self) -> Mapping[NodeId, int]:
+        """The further gateway processes that run."""
+        return {} if self._front_processes is None else self._front_processes.pids()
 
     async def run(self) -> None:
         """Return never; raises EngineError when no replica is left, unless there are upstreams."""
@@ -146,7 +181,7 @@ class Live:
         await self.upstreams.stop()
         for driver in self._drivers:
             driver.close()
-        await asyncio.to_thread(self.serving.exports.close)
+        await asyncio.to_thread(self.serving.records.exports.close)
 
     @property
     def relays(self) -> bool:
@@ -190,3 +225,17 @@ class Live:
             )
             for model, found in limits.items()
         ]
+
+
+def _relays(plan: Plan) -> Relays:
+    """What every process of this gateway knows of names."""
+    routes = plan.front.routes
+    return Relays(
+        plan.upstreams,
+        plan.discovery,
+        tuple(dict.fromkeys(str(spec.model) for spec in plan.replicas)),
+        plan.aliases,
+        {model: route.fallbacks for model, route in routes.items() if route.fallbacks},
+        tuple(name for route in routes.values() for name in route.transfers_to),
+        unix_s(),
+    )

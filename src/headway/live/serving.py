@@ -1,7 +1,6 @@
 """`Serving` (adapters/gateway/ports) around one FrontNode: requests in, streams out, and what operators read."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -17,24 +16,23 @@ from headway.adapters.gateway.ports import (
     TokenStream,
     TraceShape,
 )
-from headway.core.decisions import Decision, Explanation
+from headway.core.decisions import Explanation
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits
-from headway.core.request import LlmRequest, Request, TextRequest
+from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.estimates import estimate
-from headway.live.exports import Exports
+from headway.live.fronts import FrontsView
+from headway.live.records import Records
 from headway.live.replica_desk import ReplicaDesk
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
+from headway.live.stores import TelemetrySettings, Timeline, write_lines, write_trace
 from headway.live.streams import StreamEdge
-
-log = logging.getLogger(__name__)
 
 
 class FrontView(Protocol):
@@ -78,13 +76,7 @@ class LiveServing:
     def __init__(self, clock: Clock, board: Board, timeline: Timeline, settings: TelemetrySettings) -> None:
         """Raises ConfigError for sinks of evidence that cannot work."""
         self._clock, self._board, self._timeline = clock, board, timeline
-        self._evidence = EvidenceStore(settings.evidence_records_max, settings.evidence_bytes_max)
-        self._sinks: list[RecordSink] = []
-        self.exports = Exports(settings, clock.epoch_ns())
-        self.requests: dict[RequestId, LlmRequest | TextRequest] = {}  # whose evidence is still to come
-        self._admissions: dict[str, int] = {}
-        self._not_routed_yet: dict[RequestId, None] = {}  # admission's verdict on them is counted already
-        self._routed: dict[RequestId, None] = {}  # once; a second route is a retry, not an admission
+        self.records = Records(clock, timeline, settings)
         self._resets = 0
         self._cards: tuple[ModelCard, ...] = ()
         self._wiring: Wiring | None = None
@@ -92,7 +84,8 @@ class LiveServing:
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.explain: Callable[[LlmRequest], Explanation] = _unattached
-        self.edge = StreamEdge(self._decided, self._ended)
+        self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
+        self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
         """The front is there, with the models that are loaded so far."""
@@ -117,7 +110,7 @@ class LiveServing:
         """Hand over a request. A refusal comes as the stream's End."""
         stream = self.edge.open(request.id)
         if isinstance(request, LlmRequest):
-            self.requests[request.id] = request
+            self.records.requests[request.id] = request
         self._wired.feed(lambda at_ns: RequestArrived(at_ns, "edge", request, received_ns, body_ns))
         return stream
 
@@ -141,40 +134,45 @@ class LiveServing:
         return self._cards
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:
-        """The front's accounts as they are, each replica's as it last reported them."""
+        """The front's accounts as they are, those of replicas and further processes as they last told them."""
         found = [(view, 0.0) for view in self._wired.front.ledger.views()]
         now_ns = self.now_ns()
         for known in self._board.replicas.values():
             if known.report is not None:
                 age_ms = ms_from_ns(now_ns - known.report.at_ns)
                 found += [(view, age_ms) for view in known.report.accounts]
+        found += [(view, ms_from_ns(now_ns - at_ns)) for view, at_ns in self.fronts().accounts]
         return found
 
     def evidence(self, request: RequestId) -> EvidenceRecord | None:
         """The record of an ended request, while it is kept."""
-        return self._evidence.get(request)
+        return self.records.evidence.get(request)
 
     def on_record(self, sink: RecordSink) -> None:
         """Call `sink` with every record from now on."""
-        self._sinks.append(sink)
+        self.records.sinks.append(sink)
 
     def stats(self) -> Stats:
         """Live numbers for /metrics."""
         wired = self._wired
         own = [known.report for known in self._board.replicas.values() if known.report is not None]
         reports = (*own, *self._board.upstreams.values())
-        admissions = tuple(sorted(self._admissions.items()))
+        admissions = tuple(sorted(self.records.admissions.items()))
         prefixes = tuple(wired.front.prefix_figures())
+        others = self.fronts()
+        recoveries = dict(others.recoveries)
+        for what, count in wired.front.recovery_figures():
+            recoveries[what] = recoveries.get(what, 0) + count
         return Stats(
             reports=reports,
-            waiting=wired.waiting(),
-            in_flight=wired.in_flight(),
+            waiting=wired.waiting() + others.waiting,
+            in_flight=wired.in_flight() + others.in_flight,
             admissions=admissions,
-            exports_lost=self.exports.lost(),
+            exports_lost=self.records.exports.lost(),
             prefixes=prefixes,
             predictions=tuple(wired.predictions()),
-            recoveries=tuple(wired.front.recovery_figures()),
             pools=tuple(wired.front.pool_figures()),
+            recoveries=tuple(recoveries.items()),
             replicas=wired.desk.replicas(self._board, self.now_ns()),
         )
 
@@ -207,49 +205,8 @@ class LiveServing:
     async def trace(self, seconds: float, shape: TraceShape) -> bytes:
         """A Chrome/Perfetto file or JSON lines of the last `seconds`, written in a thread: streams go on meanwhile."""
         since_ns = self.now_ns() - ns_from_s(seconds)
-        packed = self._evidence.packed()
+        packed = self.records.evidence.packed()
         if shape == "jsonl":
             return await asyncio.to_thread(write_lines, packed, since_ns)
         seen = self._timeline.since(since_ns)
         return await asyncio.to_thread(write_trace, seen, packed, since_ns)
-
-    # Records
-
-    def _decided(self, decision: Decision) -> None:
-        self._timeline.add_decision("front", decision)
-        if decision.kind == "scale":
-            self._count(decision.chosen)
-        request = decision.request
-        if request is None:
-            return
-        if decision.kind == "admit":
-            self._count(decision.chosen)
-            if decision.chosen in ("queue", "admit", "degrade"):  # its route comes later, and counts no second verdict
-                self._not_routed_yet[request] = None
-        elif decision.kind == "route" and request not in self._not_routed_yet and request not in self._routed:
-            self._count("admit")
-        if decision.kind == "route":
-            self._not_routed_yet.pop(request, None)
-            self._routed[request] = None
-
-    def _count(self, verdict: str) -> None:
-        self._admissions[verdict] = self._admissions.get(verdict, 0) + 1
-
-    def _ended(self, record: EvidenceRecord) -> None:
-        self._not_routed_yet.pop(record.request, None)
-        self._routed.pop(record.request, None)
-        request = self.requests.pop(record.request, None)
-        if request is not None and request.trace is not None:
-            record = msgspec.structs.replace(record, trace_id=request.trace.trace_id)
-        self._evidence.add(record)
-        if request is not None:
-            self.exports.ended(record, request)
-        if log.isEnabledFor(logging.INFO):
-            log.info("request ended", extra=_shown(record))
-        for sink in self._sinks:
-            sink(record)
-
-
-def _shown(record: EvidenceRecord) -> dict[str, object]:
-    names = ("request", "tenant", "replica", "trace_id", "outcome", "e2e_ms", "ttft_ms", "output_tokens")
-    return {name: getattr(record, name) for name in names}

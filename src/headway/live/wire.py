@@ -8,12 +8,16 @@ from typing import Final
 
 import msgspec
 
+from headway.core.decisions import Decision
 from headway.core.errors import HeadwayError
 from headway.core.events import Proposal
-from headway.core.ids import GroupId, NodeId, TransferId
+from headway.core.evidence import EvidenceRecord
+from headway.core.ids import GroupId, NodeId, RequestId, TenantId, TransferId
+from headway.core.ledger import AccountView
 from headway.core.messages import Message
 from headway.core.plans import CopyPlan, StepTiming
 from headway.core.ports import ModelLimits
+from headway.core.request import TextRequest
 from headway.core.units import Ns
 
 FRAME_BYTES_MAX: Final = 64 << 20
@@ -130,11 +134,37 @@ class Spans(msgspec.Struct, frozen=True, tag=True):
     steps: tuple[StepSpan, ...]
 
 
+class Named(msgspec.Struct, frozen=True):
+    """What a public id stands for."""
+
+    public_id: str
+    tenant: TenantId
+    request: RequestId
+    trace_id: str
+
+
+class News(msgspec.Struct, frozen=True, tag=True):
+    """Gateway process -> main: what happened there since the last such frame, and how it stands."""
+
+    named: tuple[Named, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    ended: tuple[tuple[EvidenceRecord, TextRequest | None], ...] = ()
+    tokens: tuple[tuple[str, int, int], ...] = ()  # model, prompt and output tokens of what was answered
+    refused: int = 0  # at the edge, for what they asked
+    waiting: int = 0
+    in_flight: int = 0
+    accounts: tuple[AccountView, ...] = ()
+    recoveries: tuple[tuple[str, int], ...] = ()  # since its start
+    at_ns: Ns = 0
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Hub -> replica: leave now, running work is void."""
 
 
-Frame = Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Joined | Lost | Spans | Stop
+Frame = (
+    Hello | Phase | Ready | Failed | Beat | Envelope | Blocks | Gather | Gathered | Joined | Lost | Spans | News | Stop
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)

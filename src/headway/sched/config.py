@@ -9,6 +9,7 @@ from headway.core.ids import NodeId
 from headway.cost.output_length import LengthParams
 from headway.sched.admission.queue import QueueParams
 from headway.sched.admission.quota import Quota
+from headway.sched.admission.shares import Wholes
 from headway.sched.dispatch import Patience
 from headway.sched.executor.buckets import Buckets
 from headway.sched.fleet.breaker import BreakerParams
@@ -55,6 +56,11 @@ class FrontConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     breaker: BreakerParams = BreakerParams()
     retry: RetryParams = RetryParams()
     hedge: HedgeParams | None = None  # unset: off
+
+
+def wholes(config: FrontConfig, fronts: int) -> Wholes:
+    """What `fronts` of one configuration share."""
+    return Wholes(config.in_flight_max, config.quotas, config.quota_default, fronts)
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

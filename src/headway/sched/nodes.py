@@ -47,6 +47,7 @@ from headway.sched.book import Limits as FrontLimits
 from headway.sched.config import FrontConfig as FrontConfig
 from headway.sched.config import Membership as Membership
 from headway.sched.config import WorkerConfig as WorkerConfig
+from headway.sched.config import wholes as wholes
 from headway.sched.control import Control
 from headway.sched.dispatch import Dispatcher
 from headway.sched.fleet.guard import Guard
@@ -94,7 +95,7 @@ class FrontNode:
             self._scaling = ScalingWatch(config.scaling, self.book, self.router, queue, config.pools, self._out)
         self.desk = None
         if purse is not None and control is not None:
-            self.desk = ShareDesk(purse, control, self.front.arrived, self._out)
+            self.desk = ShareDesk(purse, control, self._arrived, self._out)
         self._questions = 0
 
     @property
@@ -158,9 +159,7 @@ class FrontNode:
         front, at_ns = self.front, event.at_ns
         match event:
             case RequestArrived():
-                front.arrived(event)
-                if self._scaling is not None:
-                    self._scaling.arrived(event.request, at_ns)
+                self._arrived(event)
             case TimerFired(timer=timer) if timer == SCALE_TIMER and self._scaling is not None:
                 self._scaling.look(at_ns)
             case ClientGone():
@@ -180,6 +179,11 @@ class FrontNode:
                     self._lost(event.node, at_ns)
             case _:
                 pass  # events of other roles
+
+    def _arrived(self, event: RequestArrived) -> None:
+        self.front.arrived(event)
+        if self._scaling is not None:
+            self._scaling.arrived(event.request, event.at_ns)
 
     def _message(self, event: MessageArrived) -> None:
         front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
@@ -243,11 +247,6 @@ def _ways(config: FrontConfig) -> dict[ModelId, Ways]:
     }
 
 
-def wholes(config: FrontConfig, fronts: int) -> Wholes:
-    """What `fronts` of one configuration share."""
-    return Wholes(config.in_flight_max, config.quotas, config.quota_default, fronts)
-
-
 class ControlNode:
     """Exactly one: hears every report, moves requests, drains replicas, lends to the fronts of one budget."""
 
@@ -255,7 +254,7 @@ class ControlNode:
         """`shared`: there are several fronts, and this is their budget."""
         self._id = node
         self._out: list[Effect] = []
-        self.shares = None if shared is None else Shares(shared)
+        self.shares = Shares(shared or Wholes(0, {}, None, 1))
         self.control = Control(migration, self._out)
 
     @property
@@ -275,9 +274,8 @@ class ControlNode:
                         control.holding(src, message, at_ns)
                     case MigrationEnded():
                         control.ended(message, at_ns)
-                    case Stated() if self.shares is not None:
-                        if (share := self.shares.stated(src, message, at_ns)) is not None:
-                            self._out.append(Send(src, share))
+                    case Stated() if (share := self.shares.stated(src, message, at_ns)) is not None:
+                        self._out.append(Send(src, share))
                     case _:
                         pass
             case DrainAsked():
@@ -286,8 +284,7 @@ class ControlNode:
                 control.joined(event.node)
             case PeerLost():
                 control.lost(event.node, event.incarnation, at_ns)
-                if self.shares is not None:
-                    self.shares.lost(event.node)
+                self.shares.lost(event.node)
             case TimerFired(timer=timer) if timer.startswith("move:"):
                 control.late(int(timer.partition(":")[2]), at_ns)
             case _:
@@ -299,5 +296,4 @@ class ControlNode:
     def check_invariants(self) -> None:
         """Raise InvariantError when a move goes nowhere, or more is lent than there is. It owns no account."""
         self.control.check()
-        if self.shares is not None:
-            self.shares.check()
+        self.shares.check()

@@ -112,3 +112,31 @@ def test_a_combination_that_cannot_work_names_the_file(text: str, key: str, tmp_
         resolve(layers(file, {}, []), HOST)
     assert str(caught.value).startswith(f"{file}: ")
     assert key in str(caught.value)
+
+
+UPSTREAM = "upstreams=[{name='a', url='http://127.0.0.1:1'}]"
+
+
+def processes(*assignments: str) -> int:
+    given = [set_layer(assignment) for assignment in ("server.processes=3", *assignments)]
+    return resolve(given, HOST).config.server.processes
+
+
+def test_several_processes_need_something_to_relay() -> None:
+    assert processes(UPSTREAM) == 3
+    with pytest.raises(ConfigError, match=r"server\.processes = 3: only requests to upstreams are spread"):
+        processes("engine.kind=synthetic")
+
+
+def test_several_processes_need_a_system_that_spreads_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(ConfigError, match=r"server\.processes = 3: only Linux"):
+        processes(UPSTREAM)
+
+
+def test_supervision_of_further_processes_counts_without_own_models() -> None:
+    more = set_layer("supervisor.drain_s=3")
+    alone = resolve([set_layer(UPSTREAM), more], HOST)
+    several = resolve([set_layer(UPSTREAM), more, set_layer("server.processes=2")], HOST)
+    assert "supervisor.drain_s" in [one.key for one in alone.adjustments]
+    assert "supervisor.drain_s" not in [one.key for one in several.adjustments]

@@ -6,7 +6,8 @@ import pytest
 from headway.core.errors import ConfigError, EngineError
 from headway.live.byte_tokens import VOCAB_SIZE
 from headway.live.config import Config, Host, ModelSettings, resolve, set_layer
-from headway.live.launch import bind, find_models, plan
+from headway.live.launch import find_models, plan
+from headway.live.listening import bind
 from headway.live.run import CONTROL, FRONT
 
 
