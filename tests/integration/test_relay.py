@@ -204,6 +204,33 @@ def test_a_stream_that_fails_ends_with_an_error_event_and_no_done(upstream: Upst
     run(upstream, test)
 
 
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"transfer-encoding: chunked\r\n", b'16\r\ndata: {"choices":[]}\n\n\r\n0\r\n\r\n'),
+        (b"transfer-encoding: chunked\r\n", b"0\r\n\r\n"),
+        (b"content-length: 22\r\n", b'data: {"choices":[]}\n\n'),
+        (b"content-length: 0\r\n", b""),
+    ],
+)
+def test_a_stream_that_is_whole_in_one_read_and_ended_in_silence_reaches_nobody(head: bytes, body: bytes) -> None:
+    # Nothing had begun, so that it is run again elsewhere: what was sent of it would stand before the other's head.
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n" + head + b"\r\n" + body)
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server, rig(server.sockets[0].getsockname()[1]) as made:
+            [answer] = await ask(made.port, request(STREAM))
+            assert (answer.status, json.loads(answer.body)["error"]["code"]) == (502, "engine_lost")
+            assert made.serving.told == ["fault"]
+
+    run_loop(main())
+
+
 @pytest.mark.parametrize("kind", ["truncate", "wrong_length"])
 def test_a_json_answer_that_is_cut_closes_the_connection(upstream: Upstream, kind: Any) -> None:
     upstream.inject(Fault(kind, after=0))

@@ -112,6 +112,8 @@ class Call:
         self._begin(answer, self._held)
 
     def _begin(self, answer: Answer, part: bytes) -> None:
+        if answer.state == "ended":  # nothing of it has left: another may answer in its place
+            _require_told(answer)
         exchange = self._exchange
         exchange.attach(self)  # of two hedged calls the one that answers is paused and resumed
         assert answer.head is not None  # it was read
@@ -170,10 +172,12 @@ class Call:
         return True
 
     def _complete(self, answer: Answer, last: bytes) -> None:
-        if not answer.is_told_over:
+        try:
+            _require_told(answer)
+        except BadAnswer:
             if last:
                 self._exchange.write(last)
-            raise BadAnswer("its stream ended without [DONE]")
+            raise
         fields, connection = answer.fields, self._connection
         assert fields is not None
         assert connection is not None  # an answer has ended
@@ -243,6 +247,12 @@ def _rewritten(body: bytes, target: Target) -> bytes:
     if target.max_tokens is not None:
         top["max_completion_tokens" if "max_completion_tokens" in top else "max_tokens"] = target.max_tokens
     return msgspec.json.encode(top)
+
+
+def _require_told(answer: Answer) -> None:
+    """Raise BadAnswer for an event stream that ended in silence."""
+    if not answer.is_told_over:
+        raise BadAnswer("its stream ended without [DONE]")
 
 
 def _retry_after_ms(headers: dict[str, str]) -> int | None:
