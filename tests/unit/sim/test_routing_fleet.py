@@ -56,8 +56,9 @@ def test_a_scraped_fleet_is_known_only_from_its_pages() -> None:
     fleet = ran(ScrapeParams(interval_s=0.5, delay_s=0.1))
     for replica in fleet.front.router.replicas.values():
         assert replica.source == "scrape"
-        assert replica.prefill_tokens_per_s == 0
-        assert replica.step_cost is None
+        assert replica.report is not None
+        assert replica.report.prefill_tokens_per_s == 0  # what the front believes, it has measured itself
+        assert replica.report.step_cost is None
 
 
 def test_the_fleets_differ_as_they_are_named() -> None:
