@@ -25,7 +25,7 @@ SCENARIOS: Final[Mapping[str, tuple[str, str]]] = {
 CAPACITY: Final = {"uniform": 1.0, "starved": 0.95, "mixed": 0.675}  # prefill rate of the fleet over a uniform one's
 TUNING_SEED: Final = 7
 TUNING_LOAD: Final = 1.25
-SWEEP: Final = 3  # configurations that each policy may try, its default among them
+SWEEP: Final = 5  # configurations that each policy may try, its default among them
 GRIDS: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     "round_robin": {},
     "power_of_two": {},
@@ -69,8 +69,8 @@ GRIDS: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     "dualmap": {"prefix_tokens": [1024, 2048, 4096, 8192]},  # requests bring their SLO
     "mooncake": {},  # its threshold decides pulls, which no policy has here
     OURS: {
-        "others": [0.5, 1.0, 2.0],
-        "slo": [0.0, 2.0, 5.0],
+        "others": [0.1, 0.3, 1.0],
+        "slo": [0.5, 1.0, 2.0],
         "spread": [0.0, 0.5, 1.0],
     },
 }
@@ -132,39 +132,33 @@ def find_knees(runner: Runner, sizes: Sequence[int]) -> Knees:
     return Knees(found)
 
 
-def tune(runner: Runner, knees: Knees, policies: Sequence[str]) -> dict[str, Tuned]:
-    """Give every policy the same number of configurations; the best mean over own reports and scraped pages wins."""
-    at = knees.of("uniform", 8)
-    jobs = {
+def tune(runner: Runner, knees: Knees, policies: Sequence[str], *, is_complete: bool = True) -> dict[str, Tuned]:
+    """Give every policy the same number of configurations; the best mean over own reports and scraped pages wins.
+
+    Not `is_complete`: choose among those that were run.
+    """
+    at, load = knees.of("uniform", 8), TUNING_LOAD
+    groups = {
         (policy, number): [
-            Job(
-                "tune",
-                scenario,
-                _setup(*SCENARIOS[scenario], 8, candidate),
-                TUNING_LOAD,
-                TUNING_LOAD * at,
-                TUNING_SEED,
-                number,
-            )
+            Job("tune", scenario, _setup(*SCENARIOS[scenario], 8, candidate), load, load * at, TUNING_SEED, number)
             for scenario in ("exact", "stale")
         ]
         for policy in policies
         if GRIDS[policy]
         for number, candidate in enumerate(sweep_of(policy))
     }
-    runner.run([job for group in jobs.values() for job in group])
+    if is_complete:
+        runner.run([job for group in groups.values() for job in group])
+    there = runner.store.results
     tuned: dict[str, Tuned] = {}
     for policy in policies:
         scored = [
-            (fmean(result.summary.attainment for result in runner.run(group)), -number)
-            for (name, number), group in jobs.items()
-            if name == policy
+            (fmean(there[job.key].summary.attainment for job in group), -number)
+            for (name, number), group in groups.items()
+            if name == policy and all(job.key in there for job in group)
         ]
-        if scored:
-            best, place = max(scored)
-            tuned[policy] = Tuned(sweep_of(policy)[-place], best, len(scored))
-        else:
-            tuned[policy] = Tuned(Choice(policy), 0.0, 0)
+        best, place = max(scored, default=(0.0, 0))
+        tuned[policy] = Tuned(sweep_of(policy)[-place], best, len(scored))
     return tuned
 
 
@@ -208,7 +202,12 @@ class Study(msgspec.Struct, frozen=True):
     store: Store
     knees: Knees
     tuned: Mapping[str, Tuned]
+    keys: frozenset[str]  # runs of the plan; the store may hold others
     command: str
+
+    def of(self, table: Table) -> list[Result]:
+        """What the plan measured for a table."""
+        return [result for key, result in self.store.results.items() if key in self.keys and result.job.table == table]
 
 
 def _cells(scenarios: Sequence[str], sizes: Sequence[int], loads: Sequence[str]) -> tuple[Cell, ...]:
@@ -241,20 +240,32 @@ QUICK: Final = Plan(
 )
 
 
-def run_plan(runner: Runner, plan: Plan) -> Study:
-    """Find the knees, sweep, then run the cells in the order of the plan."""
+def jobs_of_plan(plan: Plan, knees: Knees, chosen: Mapping[str, Choice]) -> list[Job]:
+    """Return every run of a plan, in its order."""
+    jobs: list[Job] = []
+    for cells, seeds in plan.routing:
+        jobs += jobs_of("routing", knees, chosen, cells, seeds)
+    for cells, seeds in plan.admission:
+        jobs += jobs_of("admission", knees, chosen, cells, seeds)
+        jobs += jobs_of("whole", knees, {OURS: chosen[OURS]}, cells, seeds)
+    return jobs
+
+
+def run_plan(runner: Runner, plan: Plan, *, is_complete: bool = True) -> Study:
+    """Find the knees, sweep, then run the cells in the order of the plan; or (not `is_complete`) show what is there."""
     knees = find_knees(runner, plan.sizes)
     if plan.is_tuned:
-        tuned = tune(runner, knees, plan.policies)
+        tuned = tune(runner, knees, plan.policies, is_complete=is_complete)
     else:
         tuned = {policy: Tuned(Choice(policy), 0.0, 0) for policy in plan.policies}
-    chosen = {policy: found.choice for policy, found in tuned.items()}
-    for cells, seeds in plan.routing:
-        runner.run(jobs_of("routing", knees, chosen, cells, seeds))
-    for cells, seeds in plan.admission:
-        runner.run(jobs_of("admission", knees, chosen, cells, seeds))
-        runner.run(jobs_of("whole", knees, {OURS: chosen[OURS]}, cells, seeds))
-    return Study(runner.store, knees, tuned, f"headway compare routing{' --quick' if plan.name == 'quick' else ''}")
+    jobs = jobs_of_plan(plan, knees, {policy: found.choice for policy, found in tuned.items()})
+    command = f"headway compare routing{' --quick' if plan.name == 'quick' else ''}"
+    if is_complete:
+        runner.run(jobs)
+    else:
+        there = sum(job.key in runner.store.results for job in jobs)
+        command += f" --as-is ({there} of the {len(jobs)} runs of the plan)"
+    return Study(runner.store, knees, tuned, frozenset(job.key for job in jobs), command)
 
 
 def by_cell(results: Sequence[Result]) -> dict[tuple[str, int, float], dict[str, list[Result]]]:

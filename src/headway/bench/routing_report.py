@@ -64,9 +64,9 @@ def _ms(value: float | None) -> str:
 
 def cells_of(study: Study, table: Table) -> Cells:
     """The cells of a table; rivals of whole systems are those of routing alone."""
-    cells = by_cell(study.store.of(table))
+    cells = by_cell(study.of(table))
     if table == "whole":
-        alone = by_cell(study.store.of("routing"))
+        alone = by_cell(study.of("routing"))
         for key, found in cells.items():
             found.update({name: results for name, results in alone.get(key, {}).items() if name != OURS})
     return cells

@@ -33,6 +33,9 @@ def routing(
         Path | None, typer.Option(help="Runs as JSON lines; what is there is not run again. Unset: beside the report.")
     ] = None,
     notes: Annotated[Path | None, typer.Option(help="A piece of HTML to put under the verdicts.")] = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Run nothing but the search for the knee; report what has results.")
+    ] = False,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
 ) -> None:
     """Run every routing policy on a public trace at four loads, and write an HTML report."""
@@ -40,7 +43,7 @@ def routing(
     plan: Plan = QUICK if quick else FULL
     store = Store(out.with_suffix(".jsonl") if results is None else results)
     text = "" if notes is None else notes.read_text()
-    study = run_plan(Runner(trace, store, processes, _say), plan)
+    study = run_plan(Runner(trace, store, processes, _say), plan, is_complete=not as_is)
     with writing("--out", out):
         out.write_text(page(study, text))
     print(f"{len(store.results)} runs in {out}")

@@ -78,7 +78,7 @@ def test_a_small_plan_runs_to_its_report(tmp_path: Path, monkeypatch: pytest.Mon
     cells = (("exact", 2, "knee"), ("exact", 2, "past"))
     plan = Plan("tiny", ("least_tokens", OURS), (2,), ((cells, (1,)),), ((cells[1:], (1,)),), is_tuned=False)
     study = run_plan(Runner(HEAD, Store(tmp_path / "runs.jsonl"), 1, lambda _: None), plan)
-    assert len(by_cell(study.store.of("routing"))[("exact", 2, 1.0)]) == 2
+    assert len(by_cell(study.of("routing"))[("exact", 2, 1.0)]) == 2
     shown = page(study, "<p>said by hand</p>")
     for piece in ("least_tokens", OURS, "<svg", "said by hand", "Whole systems", "Every router with our admission"):
         assert piece in shown

@@ -31,7 +31,8 @@ def test_writes_a_report_and_keeps_its_runs(tmp_path: Path) -> None:
     assert "by hand" in out.read_text()
     runs = [json.loads(line) for line in out.with_suffix(".jsonl").read_text().splitlines()]
     assert [run["job"]["table"] for run in runs] == ["knee", "knee", "routing", "routing"]
-    again = CliRunner().invoke(app, options)
+    again = CliRunner().invoke(app, [*options, "--as-is"])
+    assert "2 of the 2 runs" in out.read_text()
     assert again.exit_code == 0
     assert len(out.with_suffix(".jsonl").read_text().splitlines()) == 4
 

@@ -40,7 +40,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: NotNegative = 0.1  # a second of decoding, against one before the first token; its estimate is the noisy one
     others: NotNegative = 0.3  # a second of delay to each request that is there already
     slo: NotNegative = 1.0  # seconds that a missed SLO of the request is worth, TTFT, TPOT or end to end
-    slo_ramp_s: Positive = 0.3  # predicted lateness from which a miss is certain
+    slo_ramp_s: Positive = 1.0  # predicted lateness from which a miss is certain
     late: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # a second of waiting past the TTFT deadline, against before
     spread: NotNegative = 0.5  # standard deviations added to a queue that is known from an old report
     tenant: NotNegative = 0.1  # of a decode, per request that the tenant has there above its even share

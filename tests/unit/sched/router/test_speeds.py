@@ -53,8 +53,27 @@ def test_few_samples_say_nothing_and_short_prompts_never_do() -> None:
 def test_a_step_costs_what_tokens_took_beside_others() -> None:
     speed = Speed()
     for beside in (1, 2, 4, 8) * 5:
-        speed.ended(11, beside, ns_from_s(10 * (0.02 + 0.001 * beside)))
+        speed.ended(11, beside, ns_from_s(10 * (0.02 + 0.0002 * beside)))
     speed.ended(1, 500, ns_from_s(9))  # one token has no time per token
     assert speed.step_cost is not None
     assert speed.step_cost.base_ns == pytest.approx(20e6)
-    assert speed.step_cost.row_ns == pytest.approx(1e6)
+    assert speed.step_cost.row_ns == pytest.approx(0.2e6)
+
+
+def test_prefill_between_steps_does_not_make_rows_look_dear() -> None:
+    # Requests pile up behind a long prompt, whose chunks their steps carry: 4 ms per row by the samples, which would
+    # count for more than whole queues when a router weighs the delay to others.
+    speed = Speed()
+    for beside in (2, 5, 10, 20) * 5:
+        speed.ended(11, beside, ns_from_s(10 * (0.005 + 0.004 * beside)))
+    assert speed.step_cost is not None
+    assert speed.step_cost.row_ns == pytest.approx(0.02 * speed.step_cost.base_ns)
+    mean = speed.step_cost.base_ns + 9.25 * speed.step_cost.row_ns
+    assert mean == pytest.approx(42e6, rel=0.1)  # still what the steps took on average
+
+
+def test_a_prefill_rate_is_hardly_above_what_was_seen() -> None:
+    speed = Speed()
+    for ahead, took_s in ((5_000, 1.0), (20_000, 1.3), (80_000, 2.9)) * 4:  # 33,000 tokens/s by their slope
+        speed.began(ahead, ns_from_s(took_s))
+    assert speed.prefill_tokens_per_s < 1.15 * 105_000 / 5.2
