@@ -80,6 +80,14 @@ class Gateway:
         finally:
             client.close()
 
+    def post(self, path: str) -> int:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            client.request("POST", path)
+            return client.getresponse().status
+        finally:
+            client.close()
+
     def until(self, claim: Any, what: str) -> None:  # a callable without arguments
         pause = threading.Event()
         for _ in range(2000):
@@ -262,6 +270,22 @@ def test_the_file_of_upstreams_is_followed_and_a_broken_one_is_not(tmp_path: Pat
             assert headway.ask(body("model-b"))[0] == 200
             write(("b", b))
             headway.until(lambda: headway.ask(body())[0] == 404, "a is taken out")
+
+
+def test_an_upstream_that_comes_back_to_the_file_is_a_new_one_and_not_drained(tmp_path: Path) -> None:
+    file = tmp_path / "up.toml"
+    with Upstream(Script()) as a, Upstream(Script(models=("model-b",))) as b:
+        lines = f"upstreams = [{one('b', b)}]\n", f"upstreams = [{one('a', a)}, {one('b', b)}]\n"
+        file.write_text(lines[1])
+        with gateway(f"discovery.file='{file}'", "discovery.interval_s=0.05") as headway:
+            headway.until(lambda: headway.ask(body())[0] == 200, "a is there")
+            assert headway.post("/v1/replicas/up-a/drain") == 200
+            drained = headway.running.live.control.control.drained
+            assert list(drained) == ["up-a"]
+            file.write_text(lines[0])
+            headway.until(lambda: not drained, "a is taken out, and its drain with it")
+            file.write_text(lines[1])
+            headway.until(lambda: headway.ask(body())[0] == 200, "a answers again")
 
 
 def test_a_removed_upstream_ends_what_it_answers(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.effects import End, ErrorOut
 from headway.core.errors import EngineError
-from headway.core.events import ClientGone, Event, RequestArrived, TextStopped
+from headway.core.events import ClientGone, DrainAsked, Event, RequestArrived, TextStopped
 from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import ModelLimits, Node
 from headway.core.request import FinishReason
@@ -127,12 +127,17 @@ class Live:
             relays.created,
         )
         around = Surroundings(
-            self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.answered, self.board.forget
+            self.hub, FRONT, now_ns, relaying.exchange, relaying.is_renamed, relaying.answered, self._forget
         )
         self.serving.directory = relaying
         relaying.limits = lambda tenant: self.front.book.quotas.limits(tenant, now_ns())
         self.serving.edge.on_relayed_end = relaying.end
         return relaying, UpstreamFleet(plan.upstreams, plan.discovery, names, around, tell)
+
+    def _forget(self, node: NodeId) -> None:
+        """An upstream was taken out for good: another one may get its id, and begins without its drain."""
+        self.board.forget(node)
+        self._drivers[1].feed(lambda at_ns: DrainAsked(at_ns, "it was taken out", node, False))
 
     async def start(self) -> None:
         """Start the replicas and wait until every one is ready. Raises EngineError with the reason when one cannot."""
