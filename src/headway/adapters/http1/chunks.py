@@ -4,9 +4,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _DIGITS: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
-_SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?)?\r?")
+_SIZE_START: Final = re.compile(rb"[0-9A-Fa-f]{1,15}(?:;[\t\x20-\x7e\x80-\xff]*+)?\r?")
 _TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[\t\x20-\x7e\x80-\xff]*+\r\n")
 SIZE_DIGITS_MAX: Final = 15
 SIZE_LINE_MAX: Final = 256  # longer ones are an attack, not an extension

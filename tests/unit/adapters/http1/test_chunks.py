@@ -46,6 +46,7 @@ def test_extensions_and_trailers_are_dropped() -> None:
         b"3\r\nabcd\r\n",
         b"-3\r\nabc\r\n",
         b"0x3\r\nabc\r\n",
+        b"3 ;a=b\r\nabc\r\n",
         b"1_0\r\n",
         b"\r\n",
         b"f" * 16 + b"\r\n",
