@@ -73,9 +73,10 @@ class Relaying:
     def named(self) -> Sequence[NamedModel]:
         """Relayed models, their adapters, and every alias of a model that is there."""
         names = self.names
-        found = [NamedModel(name, name, created=self._created) for name in names.relayed]
+        found = [NamedModel(name, name, created=self._created) for name in names.relayed if name not in names.aliases]
         for model, relayed in names.relayed.items():
-            found += [NamedModel(name, name, model, self._created) for name in relayed.adapters]
+            adapters = [name for name in relayed.adapters if name not in names.aliases]  # an alias is listed once
+            found += [NamedModel(name, name, model, self._created) for name in adapters]
         for alias, model in names.aliases.items():
             if names.resolve(alias) is not None:
                 found.append(NamedModel(alias, model, created=self._created))

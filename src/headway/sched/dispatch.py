@@ -180,7 +180,10 @@ class Dispatcher:
         others = candidates
         if tracked.failed_at:
             others = [candidate for candidate in candidates if not self._has_failed(tracked, NodeId(candidate.replica))]
-        free = [candidate for candidate in others or candidates if self.router.has_room(candidate)]
+        pool = others or candidates
+        free = [candidate for candidate in pool if self.router.has_room(candidate)]
+        if not free:
+            free = [candidate for candidate in pool if self.router.replicas[NodeId(candidate.replica)].may_be_tried]
         if self.watch.guard.is_quiet:
             return free[0] if free else None
         # A rested breaker is tried soon, whatever the policy thinks of its replica: nobody else would ever close it.

@@ -138,6 +138,12 @@ def test_the_directory_lists_what_can_be_asked_for() -> None:
     ]
 
 
+def test_an_alias_hides_what_an_upstream_lists_under_its_name() -> None:
+    made = Bench()
+    made.relaying.names.aliases = {"b": "a", "lora": "a"}
+    assert [(card.id, card.root) for card in made.relaying.named()] == [("a", "a"), ("b", "a"), ("lora", "a")]
+
+
 def test_ready_needs_every_model_or_what_stands_in_for_it() -> None:
     made = Bench(a=("b",))
     assert made.relaying.ready() == (True, "ready")

@@ -374,6 +374,17 @@ def test_a_storm_of_refusals_ends_in_429s_after_the_wait() -> None:
     assert desk.levels() == ZERO
 
 
+def test_requests_of_others_that_wait_at_every_upstream_do_not_keep_ours_out() -> None:
+    desk = upstreams()
+    for node in UPSTREAMS:
+        desk.report(node, role="upstream", waiting=9, running=9)
+    sent = []
+    for name in ("req-1", "req-2", "req-3"):
+        desk.arrive(text(name))
+        sent += [dst for dst, _ in targets(desk)]
+    assert sorted(sent) == list(UPSTREAMS)
+
+
 # Silence
 
 

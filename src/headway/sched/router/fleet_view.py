@@ -84,6 +84,12 @@ class Replica:
         return len(self._sent)
 
     @property
+    def may_be_tried(self) -> bool:
+        """An upstream where nothing of ours runs: what waits there is of others, who may always have some."""
+        is_shared = self.report is not None and self.report.role == "upstream"
+        return is_shared and not self._sent and self.now_ns >= self.full_until_ns
+
+    @property
     def queue_ns(self) -> Ns | None:
         """Time until its queue is computed; None while no rate is known."""
         if self.prefill_tokens_per_s <= 0:

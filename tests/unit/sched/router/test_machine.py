@@ -80,6 +80,18 @@ def test_an_upstream_has_room_unless_it_says_that_requests_wait() -> None:
     assert made.has_room(next(c for c in made.forecast(text("req-12"), 0) if c.replica == A))
 
 
+def test_an_upstream_where_nothing_of_ours_runs_may_be_tried_whoever_waits_there() -> None:
+    # Two gateways before one upstream: the requests of one that always wait there would keep out those of the other.
+    made = router(a={"role": "upstream", "waiting": 5, "running": 4}, b={"waiting": 5, "running": 4})
+    shared = made.forecast(text("req-1"), 0)[0]
+    assert shared.replica == A
+    assert not made.has_room(shared)
+    assert made.replicas[A].may_be_tried
+    assert not made.replicas[B].may_be_tried
+    made.commit(text("req-1"), A, 0)
+    assert not made.replicas[A].may_be_tried
+
+
 def test_long_prompts_get_a_pair_and_short_ones_the_decode_pool() -> None:  # SPEC C3
     made = router(PdPools(prefill=(A,), decode=(B,), prompt_tokens_min=50))
     (split,) = made.forecast(llm("req-1", prompt=50), 0)
