@@ -117,5 +117,23 @@ PANELS: Final = (
     Panel("Device seconds", "short", (("{{tenant}}", _rate("headway_gpu_seconds_total", "tenant")),), "Per second."),
     Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
     Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),
+    Panel(
+        "Replicas: has and wants",
+        "short",
+        (
+            ("{{model}} {{pool}} has", "headway_pool_replicas"),
+            ("{{model}} {{pool}} wants", "headway_pool_replicas_wanted"),
+        ),
+        "Scaling signals of every pool, with front.scaling set.",
+    ),
+    Panel(
+        "Expected wait",
+        "s",
+        (
+            ("{{model}} {{pool}} now", "headway_pool_expected_wait_seconds"),
+            ("{{model}} {{pool}} when a new one serves", "headway_pool_predicted_wait_seconds"),
+        ),
+        "Of a request that comes now.",
+    ),
     Panel("Evidence lost", "short", (("{{sink}}", _rate("headway_evidence_lost_total", "sink")),), "Per second."),
 )
