@@ -178,9 +178,9 @@ def jobs_of(
             for router in policies.values():
                 setup = _setup(fleet, seen, replicas, router)
                 if table == "admission":
-                    setup = msgspec.structs.replace(setup, admission=PREDICTIVE, late_binding=True)
+                    setup = msgspec.structs.replace(setup, admission=PREDICTIVE)
                 elif table == "whole":
-                    setup = msgspec.structs.replace(setup, admission=PREDICTIVE, late_binding=True, engine="ours")
+                    setup = msgspec.structs.replace(setup, admission=PREDICTIVE, engine="ours")
                 out.append(Job(table, scenario, setup, LOADS[load], at, seed))
     return out
 

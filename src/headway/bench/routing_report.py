@@ -31,8 +31,8 @@ p{max-width:860px}
 """
 TITLES: Final[Mapping[Table, str]] = {
     "routing": "Routing alone: everything is admitted and dispatched at once",
-    "admission": "Every router with our admission and late binding",
-    "whole": "Whole systems: ours with admission, late binding and engine policies; rivals as they ship",
+    "admission": "Every router with our admission, dispatched at once",
+    "whole": "Whole systems: ours with admission and engine policies, dispatched at once; rivals as they ship",
 }
 SEEN: Final = {
     "exact": "own engines' reports",

@@ -51,7 +51,7 @@ def test_all_policies_of_a_cell_see_the_same_arrivals_and_load() -> None:
     assert jobs[0].tokens_per_s == 10_000.0 * LOADS["past"]
 
 
-def test_the_tables_differ_in_admission_binding_and_engine() -> None:
+def test_the_tables_differ_in_admission_and_engine() -> None:
     setups = {
         table: jobs_of(table, KNEES, {"a": Choice("a")}, [("exact", 8, "knee")], (1,))[0].setup
         for table in ("routing", "admission", "whole")
@@ -59,8 +59,8 @@ def test_the_tables_differ_in_admission_binding_and_engine() -> None:
     shown = {name: (s.admission.type, s.late_binding, s.engine) for name, s in setups.items()}
     assert shown == {
         "routing": ("open", False, "plain"),
-        "admission": ("predictive", True, "plain"),
-        "whole": ("predictive", True, "ours"),
+        "admission": ("predictive", False, "plain"),
+        "whole": ("predictive", False, "ours"),
     }
 
 
