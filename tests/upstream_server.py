@@ -54,6 +54,9 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 3600.0  # a stall ends sooner by control `release`
     status: int = 500
     retry_after: str | None = None
+    should_retry: str | None = None
+    code: str = "scripted"  # of the error
+    asked: str = ""  # only generation requests with this in their JSON; empty: all
     delta: int = 7
 
 
@@ -266,7 +269,7 @@ class Upstream:
         raw = await _read_body(reader, headers)
         path = target.partition("?")[0]
         self.targets.append(target)
-        fault = self._take(path)
+        fault = self._take(path, raw)
         answer = _Answer(self, reader, writer, fault)
         if path == "/_control":
             return await self._control(method, raw, answer)
@@ -339,9 +342,9 @@ class Upstream:
 
     # Control and metrics
 
-    def _take(self, path: str) -> Fault | None:
+    def _take(self, path: str, raw: bytes) -> Fault | None:
         for entry in self._faults:
-            if path.startswith(entry[0].path) and entry[1] != 0:
+            if path.startswith(entry[0].path) and entry[1] != 0 and entry[0].asked.encode() in raw:
                 entry[1] -= 1
                 return entry[0]  # type: ignore[no-any-return]  # a Fault by construction
         return None
@@ -488,9 +491,11 @@ class _Answer:
                 return False
             case "status":
                 extra = b"" if fault.retry_after is None else f"retry-after: {fault.retry_after}\r\n".encode()
+                if fault.should_retry is not None:
+                    extra += f"x-should-retry: {fault.should_retry}\r\n".encode()
                 self._server.counts.requests += 1
                 return await self.send(
-                    fault.status, _encoded(_error(f"scripted {fault.status}", "scripted")), extra=extra
+                    fault.status, _encoded(_error(f"scripted {fault.status}", fault.code)), extra=extra
                 )
             case "reset" if fault.after == 0:
                 self._reset()

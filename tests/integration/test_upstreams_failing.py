@@ -84,6 +84,37 @@ def test_a_client_error_is_the_clients_and_closes_no_breaker(pair: tuple[Upstrea
     assert headway.ask(body())[0] == 200
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("should_retry", "code"), [("false", "rate_limited"), ("true", "slo_unattainable")])
+def test_a_refusal_of_one_request_is_its_answer_and_keeps_nobody_else_out(
+    pair: tuple[Upstream, Upstream, Gateway], status: int, should_retry: str, code: str
+) -> None:
+    # One client with an SLO that cannot be kept made every replica rest
+    a, b, headway = pair
+    for upstream in (a, b):
+        upstream.inject(
+            Fault(
+                "status",
+                times=-1,
+                path="/v1/chat",
+                asked="impossible",
+                status=status,
+                retry_after="30",
+                should_retry=should_retry,
+                code=code,
+            )
+        )
+    for number in range(4):
+        before = a.counts.requests + b.counts.requests
+        got, headers, raw = headway.ask(body(text=f"impossible {number}"))
+        assert (got, json.loads(raw)["error"]["code"]) == (status, code)
+        assert (headers["retry-after"], headers["x-should-retry"]) == ("30", should_retry)
+        assert a.counts.requests + b.counts.requests == before + 1
+        asked = body(text=f"{number}")
+        answered, _, raw = headway.ask(asked)
+        assert (answered, content(raw)) == (200, a.expected(asked))
+
+
 @pytest.mark.parametrize("kind", ["truncate", "reset", "garbage", "error_event", "no_done"])
 def test_a_stream_that_breaks_ends_with_an_error_and_without_done(kind: str) -> None:
     # semantic-router#3063: an upstream error mid-stream ends in silence

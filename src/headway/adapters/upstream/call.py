@@ -19,6 +19,7 @@ _TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SECONDS: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 RETRY_AFTER_MS_MAX: Final = 60_000  # of what an upstream may ask for: then it is asked again, whatever it said
 REFUSALS: Final = frozenset({429, 503})
+_OF_ONE_REQUEST: Final = re.compile(rb'"code"\s*:\s*"slo_unattainable"')
 
 
 class Call:
@@ -161,12 +162,12 @@ class Call:
         """False for what is not an answer to this request but news of the upstream."""
         fields = answer.fields
         assert fields is not None  # it was read
-        if fields.status in REFUSALS:
+        if fields.status in REFUSALS and not _is_of_one_request(fields.headers, rest):
             retry_after_ms = _retry_after_ms(fields.headers)
             self._end()
             self._answering.refused(fields.status, retry_after_ms)
             return False
-        if fields.status >= 500:
+        if fields.status >= 500 and fields.status not in REFUSALS:
             self._fault(f"status {fields.status}: {rest[:SHOWN].decode('latin-1')}")
             return False
         return True
@@ -253,6 +254,13 @@ def _require_told(answer: Answer) -> None:
     """Raise BadAnswer for an event stream that ended in silence."""
     if not answer.is_told_over:
         raise BadAnswer("its stream ended without [DONE]")
+
+
+def _is_of_one_request(headers: dict[str, str], rest: bytes) -> bool:
+    """True for a refusal that says nothing of other requests: no waiting helps, or it is this one's SLO that cannot be
+    kept. Its client is told; a replica that rested for it would keep out everybody else. `rest`: what came of the body
+    with the head, which is all of it where the upstream is a headway."""
+    return headers.get("x-should-retry", "").lower() == "false" or _OF_ONE_REQUEST.search(rest) is not None
 
 
 def _retry_after_ms(headers: dict[str, str]) -> int | None:

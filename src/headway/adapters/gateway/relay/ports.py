@@ -182,7 +182,7 @@ class Answering(Protocol):
         ...
 
     def refused(self, status: int, retry_after_ms: int | None) -> None:
-        """429 or 503: back-pressure, not a fault. Nothing was forwarded."""
+        """429 or 503: back-pressure, not a fault. Nothing was forwarded. One of this request alone is `done`."""
         ...
 
     def fault(self, reason: str) -> None:
