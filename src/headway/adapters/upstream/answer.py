@@ -12,6 +12,10 @@ from headway.core.units import Ns
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEADS_KEPT: Final = 64
+# The client gets those of its own request and its own quota, written by us, and no cookie of a replica that it may
+# never meet again. The length is right only where we do not frame anew.
+_OURS: Final = frozenset({"content-length", "x-request-id", "traceparent", "x-headway-model", "set-cookie"})
+_OURS_PREFIX: Final = "x-ratelimit-"
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(\{(?:[^{}]|\{[^{}]*\})*\})')
 _DONE: Final = re.compile(rb"data: ?\[DONE\]")
 _ERROR: Final = re.compile(rb'data: ?\{"error"')
@@ -62,11 +66,10 @@ class HeadReader:
 
 def _shown(answer: AnswerFields) -> AnswerHead:
     dropped = dropped_names(answer.headers)
-    # The client gets the id of its own request; its length is right only where we do not frame anew.
     kept = [
         f"{name}: {value}\r\n"
         for name, value in answer.fields
-        if name not in dropped and name not in ("content-length", "x-request-id")
+        if name not in dropped and name not in _OURS and not name.startswith(_OURS_PREFIX)
     ]
     has_length = answer.length is not None
     kept.append(f"content-length: {answer.length}\r\n" if has_length else "transfer-encoding: chunked\r\n")

@@ -90,3 +90,13 @@ def test_what_is_no_http_is_refused(data: bytes) -> None:
 def test_hop_by_hop_fields_do_not_reach_the_client() -> None:
     fields = read_answer(b"HTTP/1.1 200 OK\r\nconnection: x-own\r\nx-own: a\r\nserver: s\r\nkeep-alive: 5\r\n\r\n")
     assert _shown(fields).lines == b"HTTP/1.1 200 OK\r\nserver: s\r\ntransfer-encoding: chunked\r\n"
+
+
+def test_what_the_gateway_says_itself_is_not_said_twice() -> None:
+    theirs = b"".join(
+        b"%b: theirs\r\n" % name
+        for name in (b"Traceparent", b"x-request-id", b"x-headway-model", b"X-RateLimit-Limit-Requests", b"set-cookie")
+    )
+    fields = read_answer(b"HTTP/1.1 200 OK\r\n" + theirs + b"retry-after: 3\r\nx-should-retry: false\r\n\r\n")
+    kept = b"retry-after: 3\r\nx-should-retry: false\r\ntransfer-encoding: chunked\r\n"
+    assert _shown(fields).lines == b"HTTP/1.1 200 OK\r\n" + kept
