@@ -1,5 +1,7 @@
 """Looks at an upstream beside the token path: is it alive, what do its metrics say, which models has it."""
 
+import logging
+import re
 from typing import Final
 
 import aiohttp
@@ -8,9 +10,13 @@ import msgspec
 from headway.adapters.upstream.scrape import Scraped, ScrapeError, read
 from headway.adapters.upstream.settings import UpstreamSettings
 
+log = logging.getLogger(__name__)
+
 METRICS_BYTES_MAX: Final = 16 << 20  # a vLLM with many buckets has 200 KB
 MODELS_BYTES_MAX: Final = 4 << 20
 MODELS_MAX: Final = 10_000
+# Names go into headers, logs and metrics.
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,256}")
 
 
 class UpstreamCard(msgspec.Struct, frozen=True):
@@ -36,6 +42,7 @@ class Look:
 
     def __init__(self, settings: UpstreamSettings, session: aiohttp.ClientSession, authorization: str | None) -> None:
         self._settings, self._session = settings, session
+        self._are_bad_names_told = False
         self._base = settings.url.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=settings.watch.timeout_s)
         self._headers = {"accept-encoding": "identity"}
@@ -61,7 +68,7 @@ class Look:
             raise Unseen(f"GET {path}: {error}") from None
 
     async def models(self) -> tuple[UpstreamCard, ...]:
-        """The models that it lists. Raises Unseen."""
+        """The models that it lists, without names that nobody could use. Raises Unseen."""
         status, body = await self._get("/v1/models", MODELS_BYTES_MAX)
         if status != 200:
             raise Unseen(f"GET /v1/models: status {status}")
@@ -71,7 +78,15 @@ class Look:
             raise Unseen(f"GET /v1/models: {error}") from None
         if len(cards) > MODELS_MAX:
             raise Unseen(f"GET /v1/models: {len(cards)} models, {MODELS_MAX} are believed at most")
-        return tuple(cards)
+        good = tuple(card for card in cards if _NAME.fullmatch(card.id))
+        if len(good) < len(cards) and not self._are_bad_names_told:
+            self._are_bad_names_told = True
+            bad = next(card.id for card in cards if not _NAME.fullmatch(card.id))
+            log.warning(
+                "%s: GET /v1/models: %d names are not used: empty, over 256 characters or with control characters, as "
+                "%.64r", self._settings.name, len(cards) - len(good), bad,
+            )  # fmt: skip
+        return good
 
     async def _get(self, path: str, limit: int) -> tuple[int, bytes]:
         try:

@@ -39,6 +39,20 @@ def test_the_key_is_sent() -> None:
             ask(up, lambda one: one.models())
 
 
+def test_names_that_nobody_could_use_are_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bad = ("", "x" * 257, "a\r\nset-cookie: b", "a\x1b[31m", "a\x85b")
+    good = ("org/model-7b", "x" * 256, "mod\u00e8le")
+
+    async def twice(one: Look) -> object:
+        return await one.models(), await one.models()
+
+    with Upstream(Script(kind="openai", models=(*good, *bad))) as up:
+        kept = tuple(UpstreamCard(name) for name in good)
+        assert ask(up, twice) == (kept, kept)
+    [record] = caplog.records
+    assert "a: GET /v1/models: 5 names are not used" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
