@@ -76,6 +76,7 @@ class Fronts:
         self._news: dict[NodeId, News] = {}  # the last of each
         self._open: dict[NodeId, dict[RequestId, None]] = {}  # whose evidence is still to come
         self._recovered: dict[str, int] = {}  # by those that are lost
+        self._spent: dict[tuple[str, str], tuple[AccountView, Ns]] = {}  # meters of those that are lost never fall
         self._drained: dict[NodeId, Message] = {}
         self.tell: Tell = _unheard
 
@@ -113,7 +114,17 @@ class Fronts:
         news = self._news.pop(node, None)
         for what, count in () if news is None else news.recoveries:
             self._recovered[what] = self._recovered.get(what, 0) + count
+        if news is not None:
+            self._keep(news)
         self._control(lambda at_ns: PeerLost(at_ns, reason, node, incarnation))
+
+    def _keep(self, last: News) -> None:
+        for view in last.accounts:
+            if view.kind == "meter":
+                key = (f"{view.owner} (lost)", view.name)
+                before = self._spent[key][0].used if key in self._spent else 0
+                kept = msgspec.structs.replace(view, owner=key[0], reserved=0, used=before + view.used)
+                self._spent[key] = (kept, last.at_ns)
 
     def receive(self, node: NodeId, frame: Envelope | Blocks | Gather | News) -> None:
         """What a process sent."""
@@ -171,7 +182,7 @@ class Fronts:
         return FrontsView(
             sum(news.waiting for news in self._news.values()),
             sum(news.in_flight for news in self._news.values()),
-            tuple((view, news.at_ns) for news in self._news.values() for view in news.accounts),
+            (*((view, news.at_ns) for news in self._news.values() for view in news.accounts), *self._spent.values()),
             tuple(counts.items()),
         )
 

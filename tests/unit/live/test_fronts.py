@@ -93,6 +93,18 @@ def test_what_a_lost_process_had_open_is_forgotten_and_what_it_counted_is_not() 
     assert [type(event) for event in world.events] == [PeerJoined, PeerLost]
 
 
+def test_meters_of_lost_processes_are_kept_as_one_and_their_levels_are_not() -> None:
+    world = World()
+    meter = AccountView("tenant/a/gpu_seconds", FRONT, "us", "meter", None, 0, 3)
+    level = AccountView("tenant/a/tokens", FRONT, "tokens", "level", None, 0, 8)
+    for incarnation in (1, 2):
+        world.fronts.receive(FRONT, News(accounts=(meter, level), at_ns=incarnation))
+        world.fronts.leave(FRONT, incarnation, "died")
+        world.fronts.join(FRONT, incarnation + 1, world.peer)
+    kept = AccountView("tenant/a/gpu_seconds", f"{FRONT} (lost)", "us", "meter", None, 0, 6)
+    assert world.fronts.view().accounts == ((kept, 2),)
+
+
 def test_control_reaches_fronts_by_their_links_and_all_nodes_of_a_drained_upstream() -> None:
     world = World()
     share = Share(1, 1, 100)

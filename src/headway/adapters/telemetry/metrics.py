@@ -258,13 +258,16 @@ def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:
 
 def _gpu_seconds(scrape: Scrape) -> Metric:
     family = CounterMetricFamily("headway_gpu_seconds", "Device seconds used.", labels=["tenant", "model"])
-    models = sorted({report.model for report in scrape.reports})
+    models = ",".join(sorted({report.model for report in scrape.reports}))
+    spent: dict[str, float] = {}  # every process of a gateway meters what it relays
     for account in scrape.accounts:
         if account.kind == "meter" and account.name.startswith("tenant/") and account.name.endswith(_GPU_SECONDS):
             tenant = account.name.removeprefix("tenant/").removesuffix(_GPU_SECONDS)
             scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}.get(account.unit, 1.0)
-            # The meter is kept per tenant; with several models it is their sum.
-            family.add_metric([tenant, ",".join(models)], account.used * scale)
+            spent[tenant] = spent.get(tenant, 0.0) + account.used * scale
+    for tenant, seconds in spent.items():
+        # The meter is kept per tenant; with several models it is their sum.
+        family.add_metric([tenant, models], seconds)
     return family
 
 

@@ -64,6 +64,23 @@ def test_every_name_of_the_contract_is_there() -> None:
     assert [name for name in CONTRACT_NAMES if f"# TYPE {name} " not in text] == []
 
 
+def test_meters_of_several_processes_are_one_sample_each() -> None:
+    # Prometheus refuses a page with two samples of one name and equal labels.
+    owners = ("front", "front-1")
+    accounts = [
+        AccountView(f"tenant/{tenant}/{what}", owner, "us", "meter", None, 0, 1_500_000)
+        for owner in owners
+        for tenant in ("a", "b")
+        for what in ("gpu_seconds", "tokens")
+    ]
+    scrape = msgspec.structs.replace(SCRAPE, accounts=accounts)
+    text = Metrics(lambda: scrape, vllm_aliases=True).render().decode()
+    keys = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line[0] != "#"]
+    assert sorted(set(keys)) == sorted(keys)
+    got = samples(Metrics(lambda: scrape))
+    assert [got[f'headway_gpu_seconds_total{{model="toy",tenant="{tenant}"}}'] for tenant in "ab"] == [3.0, 3.0]
+
+
 def test_buckets_go_from_1_ms_to_60_s_by_even_factors() -> None:
     assert (BUCKETS_S[0], BUCKETS_S[-1]) == (0.001, 60.0)
     ratios = [b / a for a, b in pairwise(BUCKETS_S)]
