@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.upstream_server import Fault, Script, Upstream
+from typer.testing import CliRunner
 
+from headway.cli.route import app as route
 from headway.live.config import Host, resolve, set_layer
 from headway.live.launch import Running, find_models
 from headway.live.listening import bind
@@ -58,12 +60,15 @@ class Gateway:
             raise self._error
 
     def ask(
-        self, body: Mapping[str, object], headers: Mapping[str, str] | None = None
+        self,
+        body: Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
+        path: str = "/v1/chat/completions",
     ) -> tuple[int, dict[str, str], bytes]:
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             given = {"content-type": "application/json", **(headers or {})}
-            client.request("POST", "/v1/chat/completions", json.dumps(body), given)
+            client.request("POST", path, json.dumps(body), given)
             answer = client.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         finally:
@@ -175,6 +180,30 @@ def test_models_adapters_and_aliases_are_listed_and_routed() -> None:
             assert headers.get("x-headway-model") == echo
         assert headway.ask(body("their-name"))[0] == 404
         assert headway.get("/v1/models/gpt")[1]["root"] == "m"
+
+
+def test_the_route_of_a_relayed_request_is_explained_and_nothing_is_run() -> None:
+    with Upstream(Script()) as a, Upstream(Script()) as b, Upstream(Script(models=("other",))) as c:
+        tables = upstreams(one("a", a), one("b", b), one("c", c))
+        with gateway(tables, "aliases={gpt='model-a'}", "front.router.type=cost_aware") as headway:
+            headway.until(lambda: len(headway.running.live.front.router.replicas) == 3, "all are there")
+            asked = body("gpt", "word " * 400, max_tokens=7, ignore_eos=True)
+            outcome = CliRunner().invoke(
+                route, ["explain", "-", "--json", "--url", f"http://127.0.0.1:{headway.port}"], input=json.dumps(asked)
+            )
+            assert outcome.exit_code == 0, outcome.output
+            said = json.loads(outcome.output)
+            assert (said["model"], said["policy"], said["verdict"]) == ("model-a", "CostAware", "admit")
+            assert (said["output_tokens"], said["prompt_tokens"] > 400) == (7, True)
+            found = {each["replica"]: each for each in said["replicas"]}
+            assert {found["up-a"]["place"], found["up-b"]["place"]} == {0, 1}
+            assert all(found[name]["parts"] for name in ("up-a", "up-b"))
+            assert (found["up-c"]["place"], found["up-c"]["reason"]) == (None, "it serves other as upstream")
+            assert not a.seen + b.seen + c.seen
+            wrong = {"endpoint": "/v1/chat/completions", "body": {**asked, "max_tokens": "seven"}}
+            status, _, raw = headway.ask(wrong, path="/v1/route/explain")
+            assert (status, "max_tokens" in json.loads(raw)["error"]["message"]) == (400, True)
+            assert headway.ask({**wrong, "body": asked}, path="/v1/estimates")[0] == 400
 
 
 def test_what_needs_no_change_goes_byte_for_byte() -> None:

@@ -66,7 +66,7 @@ class Wiring(msgspec.Struct, frozen=True):
     predictions: Callable[[], Sequence[AdmissionFigures]] = tuple  # how admission's have held
 
 
-def _unattached(request: LlmRequest) -> Explanation:
+def _unattached(request: Request) -> Explanation:
     raise RuntimeError(f"request {request.id} is explained before the serving is attached to its front")
 
 
@@ -83,7 +83,7 @@ class LiveServing:
         self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
-        self.explain: Callable[[LlmRequest], Explanation] = _unattached
+        self.explain: Callable[[Request], Explanation] = _unattached
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 

@@ -5,9 +5,12 @@ from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import Preparer
 from headway.adapters.gateway.prompts import Encoder
+from headway.adapters.gateway.relay.body import model_named, read_body, wrong_shape
+from headway.adapters.gateway.relay.prepare import OPERATIONS, text_request
 from headway.adapters.gateway.schema import EstimateBody
 from headway.adapters.gateway.tenants import KeyTable
 from headway.core.errors import RequestError
+from headway.core.request import Request
 
 
 class ExplainRoute:
@@ -21,8 +24,11 @@ class ExplainRoute:
         if self._keys.has_admin and not caller.tenant.admin:
             raise RequestError("Only an admin key may look at routes.", status=403, code="admin_only")
         body = await self._encoder.parse(raw, EstimateBody)
-        prepared = await self._preparer.prepare(body.endpoint, bytes(body.body), caller)
-        found = self._serving.explain(prepared.requests[0])
+        raw = bytes(body.body)
+        request = self._relayed(raw, OPERATIONS[body.endpoint], caller)
+        if request is None:
+            request = (await self._preparer.prepare(body.endpoint, raw, caller)).requests[0]
+        found = self._serving.explain(request)
         return {
             "model": found.model,
             "policy": found.policy,
@@ -32,3 +38,14 @@ class ExplainRoute:
             "verdict_reason": found.verdict_reason,
             "replicas": list(found.replicas),
         }
+
+    def _relayed(self, raw: bytes, operation: str, caller: Caller) -> Request | None:
+        """Return the request that the relay would make of a body; None when its model is our own or unknown."""
+        name = model_named(raw)
+        model = None if name is None else self._serving.directory.model(name)
+        if model is None:
+            return None
+        body = read_body(raw)
+        if body is None:
+            raise wrong_shape(raw)
+        return text_request(body, model, caller, operation)

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from headway.adapters.gateway.relay.ports import RelayModel
 from headway.core.decisions import Explanation
 from headway.core.effects import Admitted, Deliver, End
 from headway.core.evidence import EvidenceRecord
@@ -86,6 +87,10 @@ class Directory(Protocol):
         """The model that answers to a name now: itself, what it is an alias of, or a fallback."""
         ...
 
+    def model(self, name: str, /) -> RelayModel | None:
+        """How `name` is relayed; None when our own engines answer to it, or nobody."""
+        ...
+
     def ready(self) -> tuple[bool, str]:
         """Whether every relayed model can be served now, and why not."""
         ...
@@ -102,6 +107,10 @@ class OwnModels:
         """Everybody answers for himself."""
         return name
 
+    def model(self, _name: str, /) -> RelayModel | None:
+        """Nothing is relayed."""
+        return None
+
     def ready(self) -> tuple[bool, str]:
         """Nothing is missing."""
         return True, "ready"
@@ -111,7 +120,7 @@ class Serving(Protocol):
     """The system behind the gateway. Called from the event loop only; no call blocks."""
 
     drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
-    explain: Callable[[LlmRequest], Explanation]  # where a request would go now, and whether it would be let in
+    explain: Callable[[Request], Explanation]  # where a request would go now, and whether it would be let in
 
     def now_ns(self) -> Ns:
         """The run's clock."""

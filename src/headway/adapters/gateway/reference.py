@@ -51,7 +51,9 @@ first event of the choice. The other names belong to images and video and take n
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
 affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,
 `seed`, `temperature`, `priority`, `session_id`, `cache_salt`, `ignore_eos` and `allow_degrade`. Errors before the first
-byte have the form above; a 4xx of the upstream is passed on.
+byte have the form above; a 4xx of the upstream is passed on. `POST /v1/route/explain` explains them too, with
+`server.processes` as the main process would route them. `POST /v1/estimates`, `/tokenize` and `/detokenize` answer 400
+for such a model: what its engine's steps cost, and its tokens, are not known here.
 """
 BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/chat/completions", ChatBody),

@@ -203,7 +203,8 @@ class FakeServing:
         self._blocks.clear()
         return True
 
-    def _explained(self, request: LlmRequest) -> Explanation:
+    def _explained(self, request: object) -> Explanation:
+        assert isinstance(request, LlmRequest)
         best = Explained(REPLICA, 0, "queue 1.000 s", 1.0, 1.0, 1.0, {"queue": 1.0}, hit_tokens=16, has_room=True)
         seen = (best, Explained("rep-1", None, "it is draining"))
         return Explanation(request.model, "CostAware", len(request.prompt), 7, "admit", "a replica has room", seen)

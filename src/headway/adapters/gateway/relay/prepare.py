@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from headway.adapters.gateway.caller import Trace, checked_id, slo_of, trace_context
+from headway.adapters.gateway.caller import Caller, Trace, checked_id, slo_of, trace_context
 from headway.adapters.gateway.relay.body import RelayBody
 from headway.adapters.gateway.relay.ports import RelayModel
 from headway.adapters.gateway.relay.prefix import BLOCK_TOKENS, text_hashes
@@ -77,14 +77,13 @@ class RelayPreparer:
         given_id = headers.get("x-request-id")
         trace, spare = _trace(headers)
         public_id = spare if given_id is None else checked_id(given_id, "x-request-id")
-        priority = body.priority or 0
-        if tenant.priority_floor is not None and priority < tenant.priority_floor:
-            raise invalid("priority", f"`priority` is {priority}; the floor of this tenant is {tenant.priority_floor}.")
+        slo, times = self._slo(arrival), (arrival.received_ns, arrival.arrived_ns)
+        caller = Caller(tenant, public_id, given_id is None, trace, slo, *times)
         parent = trace.parent
         own_lines = f"x-request-id: {public_id}\r\ntraceparent: {parent}\r\n"
         authorization = headers.get("authorization")
         return Prepared(
-            request=self._request(arrival, body, model, tenant, (public_id, trace)),
+            request=text_request(body, model, caller, OPERATIONS[arrival.route]),
             tenant=tenant,
             public_id=public_id,
             trace=trace,
@@ -93,39 +92,41 @@ class RelayPreparer:
             authorization=None if authorization is None else authorization.encode("latin-1"),
         )
 
-    def _request(
-        self, arrival: Arrival, body: RelayBody, model: RelayModel, tenant: Tenant, named: tuple[str, Trace]
-    ) -> TextRequest:
-        public_id, trace = named
-        text = bytes(body.messages) or bytes(body.prompt)
-        root = (model.model, model.lora, tenant.id, body.cache_salt, bytes(body.tools))
-        limit = body.max_completion_tokens or body.max_tokens or model.max_tokens_default
-        return TextRequest(
-            id=RequestId(f"req-{public_id}-{trace.span_id}"),
-            tenant=tenant.id,
-            model=model.model,
-            prompt_tokens=max(1, round(len(text) / model.bytes_per_token)),
-            max_tokens=max(1, limit) * max(1, body.n or 1),
-            arrived_ns=arrival.arrived_ns,
-            slo=self._slo(arrival),
-            urgency=-(body.priority or 0),
-            block_hashes=text_hashes(root, text),
-            block_tokens=BLOCK_TOKENS,
-            tenant_weight=tenant.weight,
-            trace=trace.context(0, OPERATIONS[arrival.route]),
-            session=body.session_id,
-            lora=model.lora,
-            allow_degrade=tuple(dict.fromkeys((*(body.allow_degrade or ()), *tenant.allow_degrade))),
-            ignores_eos=bool(body.ignore_eos),
-            is_stream=bool(body.stream),
-            is_idempotent=body.temperature == 0 or body.seed is not None,
-        )
-
     def _slo(self, arrival: Arrival) -> Slo:
         headers, route = arrival.head.headers, arrival.route
         if route not in self._promised and not any(name in headers for name in _SLO_HEADERS):
             return _NO_PROMISE
         return slo_of(headers, self._promises[route], arrival.received_ns)
+
+
+def text_request(body: RelayBody, model: RelayModel, caller: Caller, operation: str) -> TextRequest:
+    """Return the request of the ring. Raises RequestError for a priority that the tenant may not have."""
+    tenant, priority = caller.tenant, body.priority or 0
+    if tenant.priority_floor is not None and priority < tenant.priority_floor:
+        raise invalid("priority", f"`priority` is {priority}; the floor of this tenant is {tenant.priority_floor}.")
+    text = bytes(body.messages) or bytes(body.prompt)
+    root = (model.model, model.lora, tenant.id, body.cache_salt, bytes(body.tools))
+    limit = body.max_completion_tokens or body.max_tokens or model.max_tokens_default
+    return TextRequest(
+        id=RequestId(f"req-{caller.public_id}-{caller.trace.span_id}"),
+        tenant=tenant.id,
+        model=model.model,
+        prompt_tokens=max(1, round(len(text) / model.bytes_per_token)),
+        max_tokens=max(1, limit) * max(1, body.n or 1),
+        arrived_ns=caller.body_ns,
+        slo=caller.slo,
+        urgency=-priority,
+        block_hashes=text_hashes(root, text),
+        block_tokens=BLOCK_TOKENS,
+        tenant_weight=tenant.weight,
+        trace=caller.trace.context(0, operation),
+        session=body.session_id,
+        lora=model.lora,
+        allow_degrade=tuple(dict.fromkeys((*(body.allow_degrade or ()), *tenant.allow_degrade))),
+        ignores_eos=bool(body.ignore_eos),
+        is_stream=bool(body.stream),
+        is_idempotent=body.temperature == 0 or body.seed is not None,
+    )
 
 
 _SLO_HEADERS: Final = ("x-slo-ttft-ms", "x-slo-tpot-ms", "x-slo-e2e-ms")
