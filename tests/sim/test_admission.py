@@ -94,6 +94,9 @@ def test_below_the_knee_nobody_is_refused() -> None:  # SPEC A7
     assert refused == []
 
 
+ROUND_TRIP_NS = 1_000_000  # to a replica in whose queue it waits, and back
+
+
 @pytest.mark.parametrize("policy", ["open", "bounded", "predictive"])
 def test_no_token_is_computed_for_what_waited_past_its_deadline(policy: str) -> None:
     """SPEC A7: no doomed work. Whatever ran was dispatched before its first token was due."""
@@ -107,8 +110,9 @@ def test_no_token_is_computed_for_what_waited_past_its_deadline(policy: str) -> 
         assert due_ns is not None
         if evidence.outcome == "deadline_passed":
             doomed += 1
-            assert (evidence.steps_done, evidence.replica, stream.tokens) == (0, None, [])
-            assert stream.ended_ns == due_ns  # answered at once, not when somebody looks
+            assert (evidence.steps_done, stream.tokens) == (0, [])
+            assert stream.ended_ns is not None
+            assert stream.ended_ns - due_ns <= ROUND_TRIP_NS  # answered at once, not when somebody looks
         elif evidence.outcome == "ok":
             waited_ms = evidence.segments["gateway_queue"]
             assert request.arrived_ns + waited_ms * NS_PER_MS < due_ns + 1

@@ -48,11 +48,12 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Stop the request now; blocks return within one step."""
+    """Stop the request now; blocks return within one step. `if_waiting`: only if nothing of it was scheduled yet."""
 
     request: RequestId
     epoch: int
     reason: FinishReason = FinishReason.CANCELLED
+    if_waiting: bool = False
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextSt
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Reserved, Tokens
-from headway.core.request import FinishReason, TextRequest
+from headway.core.request import FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns
 from headway.sched.admission.protocol import Began
 from headway.sched.admission.queue import line_of
@@ -114,14 +114,15 @@ class Front:
             self.dispatch.stay(tracked, at_ns)
 
     def _first_token_is_late(self, request: RequestId, at_ns: Ns) -> None:
-        """No doomed work: what waits past its TTFT deadline is answered, not run. A replica that runs it goes on: its
-        prefill is paid for, and only the end-to-end deadline stops it."""
+        """What waits past its TTFT deadline, here or at a replica, is answered, not run; what is running goes on."""
         tracked = self.book.requests.get(request)
-        if tracked is None or tracked.is_over:
+        if tracked is None or tracked.is_over or not self.dispatch.is_doomed(tracked, at_ns):
             return
-        is_waiting = request in self.dispatch.queue or tracked.state is RequestState.RESERVING
-        if is_waiting and self.dispatch.is_doomed(tracked, at_ns):
+        if request in self.dispatch.queue or tracked.state is RequestState.RESERVING:
             self._late(tracked, at_ns)
+        elif tracked.owner is not None and isinstance(tracked.request, LlmRequest):
+            drop = Cancel(request, tracked.epoch, FinishReason.DEADLINE, if_waiting=True)
+            self._out.append(Send(tracked.owner, drop))
 
     def _late(self, tracked: Tracked, at_ns: Ns) -> None:
         request, e2e_ns = tracked.request, tracked.request.slo.e2e_deadline_ns
@@ -254,6 +255,8 @@ class Front:
             self.endings.close(tracked)
         elif is_lost:
             self.recovery.failed(tracked, src, why, at_ns, is_charged=True)
+        elif message.reason is FinishReason.DEADLINE:
+            self._late(tracked, at_ns)
         else:
             self.book.require_complete(tracked, message)
             tracked.change(Change.FINISH, at_ns, f"{src}: {message.reason}")

@@ -118,6 +118,8 @@ class LlmWorker:
         stay = self.by_request.get(message.request)
         if stay is None or stay.epoch > message.epoch:
             return False
+        if message.if_waiting and (stay.scheduled_ns is not None or stay.outputs):
+            return True
         self.machine.keep_output(stay.seq, stay.outputs)
         self.machine.stop(stay.seq, message.reason, at_ns)
         self.finish(stay, message.reason, at_ns)

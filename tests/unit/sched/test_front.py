@@ -3,11 +3,11 @@ import pytest
 from tests.unit.sched.desk import Desk
 from tests.unit.sched.router.views import llm
 
-from headway.core.effects import Record
+from headway.core.effects import Record, Send
 from headway.core.errors import InvariantError
 from headway.core.events import ClientGone, TextStopped
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import RequestId
+from headway.core.ids import NodeId, RequestId
 from headway.core.messages import Cancel, Held, Holding, Refused, WhatDoYouHold
 from headway.core.request import FinishReason, Slo
 from headway.sched.dispatch import Patience
@@ -315,8 +315,9 @@ def test_a_dispatched_request_outlives_its_ttft_deadline() -> None:  # SPEC A7
     desk = Desk()
     desk.arrive(llm("req-1", slo=DUE))
     desk.now_ns = 500
-    assert desk.fire("ttft:req-1") == []
-    desk.tokens("rep-a", "req-1", 1, 0, 7)
+    (drop,) = desk.fire("ttft:req-1")
+    assert drop == Send(NodeId("rep-a"), Cancel(RequestId("req-1"), 1, FinishReason.DEADLINE, if_waiting=True))
+    desk.tokens("rep-a", "req-1", 1, 0, 7)  # it was running there
     assert desk.delivered() == [7]
 
 

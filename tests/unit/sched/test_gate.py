@@ -13,6 +13,7 @@ from headway.core.units import NS_PER_MS, ns_from_ms
 from headway.sched.config import RouteConfig
 from headway.sched.nodes import FrontConfig
 from headway.sched.registry import PolicyChoice
+from headway.sched.router.machine import Room
 
 PREDICTIVE = PolicyChoice("predictive", {"shadow_share": 0.0})
 BUSY = {
@@ -27,7 +28,12 @@ IN_TIME = Slo(ttft_deadline_ns=ns_from_ms(300))  # the busy replica needs 500 ms
 
 def desk(*replicas: str, route: RouteConfig | None = None) -> Desk:
     """Replicas that are busy with 500 ms of prompts."""
-    made = Desk(FrontConfig(admission=PREDICTIVE, routes={"synthetic": route or RouteConfig()}), replicas)
+    made = Desk(
+        FrontConfig(
+            admission=PREDICTIVE, routes={"synthetic": route or RouteConfig()}, room=Room(engine_queue_ms=50.0)
+        ),
+        replicas,
+    )
     for replica in replicas:
         made.report(replica, **BUSY)
     return made

@@ -168,6 +168,20 @@ def test_cancel_ends_at_once_and_is_idempotent() -> None:  # SPEC B5
     assert machine.kv_blocks_free == 64 - sum(a.used for a in machine.accounts() if a.cache)
 
 
+def test_a_late_request_is_dropped_only_while_it_waits() -> None:  # SPEC A7
+    bench = Bench(1)
+    bench.submit(llm("req-1"))
+    late = Cancel(REQ, 1, FinishReason.DEADLINE, if_waiting=True)
+    assert messages(bench.message(late), Finished) == []  # its prefill is under way
+    assert streamed(bench.finish()) == alone()
+    busy = Bench(1)
+    busy.submit(llm("req-0"))
+    busy.submit(llm("req-1"))
+    (finished,) = messages(busy.message(late), Finished)
+    assert isinstance(finished, Finished)
+    assert (finished.request, finished.reason, finished.marks.steps) == (REQ, FinishReason.DEADLINE, 0)
+
+
 def test_a_cancel_of_an_older_epoch_is_ignored() -> None:
     bench = Bench()
     bench.submit(llm("req-1"), epoch=3)

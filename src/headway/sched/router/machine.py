@@ -43,9 +43,14 @@ def role_of(request: Request) -> str:
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much work a replica's own queue may hold (late binding)."""
+    """How much work a replica's own queue may hold (late binding).
 
-    engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0  # may wait in a replica, the rest at the front
+    Little of it keeps order and fairness over the whole fleet, at the price of locality: who waits at the front goes to
+    whichever replica has room first. Past the knee of the Mooncake trace 50 ms keep 52 % of requests within their SLO,
+    1 s 61 %, 10 s 88 %, 30 s and more 90 %.
+    """
+
+    engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 30_000.0  # may wait in a replica, the rest at the front
     cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 2  # waiting requests while no rate is known
 
 
