@@ -107,7 +107,10 @@ class World:
                 assert last - first + 1 <= most + 1
 
     def settle_down(self) -> None:
-        """Everything ends and every message comes, until nothing is lent."""
+        """Everything ends and every message comes, until nothing is lent. Who still waits for an answer has given up:
+        here no time passes with a message, so two fronts could ask for what the other just got for ever."""
+        for parked in self.parked:
+            parked.clear()
         for _ in range(6):
             for front in range(len(self.purses)):
                 while self.up[front] or self.down[front]:
