@@ -14,6 +14,7 @@ from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.nodes import FrontConfig
 from headway.sched.policies import ROUTERS
 from headway.sched.registry import PolicyChoice, discover
+from headway.sched.router.machine import Room
 from headway.sched.watch import Silence
 from headway.sim.fleet import Fleet
 
@@ -22,6 +23,7 @@ RESTLESS = FrontConfig(
     patience=Patience(attempts_max=50, silence=Silence(first_token_s=0.05, replica_s=0.03, stop_s=0.02)),
     breaker=BreakerParams(faults_min=3, open_s=0.01, open_s_max=0.05),
     hedge=HedgeParams(after_ms=3, share_max=1.0),
+    room=Room(engine_queue_ms=50.0, cold_requests=2),  # short queues, so that a hedge can come first
 )
 
 

@@ -27,7 +27,7 @@ def gap_and_served(is_fair: bool) -> tuple[float, dict[str, int]]:
             router=PolicyChoice("least_requests"),
             admission=PolicyChoice("open"),
             queue=QueueParams(is_fair=is_fair),
-            room=Room(engine_queue_ms=50.0),  # who waits, waits where the tenants are told apart
+            room=Room(engine_queue_ms=50.0, cold_requests=2),  # who waits, waits where the tenants are told apart
         ),
         truth=LinearTruth(base_ns=52_000_000, token_ns=100_000, kv_ns=0.0),
     )

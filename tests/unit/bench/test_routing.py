@@ -36,7 +36,8 @@ def test_what_misses_its_slo_is_no_goodput() -> None:  # REFERENCE 1: of all tha
 
 
 def test_what_has_not_ended_counts_as_late_with_its_age() -> None:
-    jammed = summary(rate=500_000.0, patience_s=1.0)
+    promised = Deadlines(ttft_ms=60_000.0, tpot_ms=100.0)  # later than the patience: nobody is dropped before
+    jammed = summary(rate=500_000.0, deadlines=promised, patience_s=1.0)
     assert jammed.unfinished > 0
     assert jammed.attainment < 1.0
     assert jammed.ttft_ms.count == 30

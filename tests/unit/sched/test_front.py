@@ -229,7 +229,7 @@ def test_a_drained_replica_is_no_candidate() -> None:  # SPEC A11
 
 
 def test_the_global_queue_holds_what_a_replicas_own_queue_may_not() -> None:  # SPEC L-1
-    desk = Desk(FrontConfig(room=Room(engine_queue_ms=100.0)), replicas=("rep-a",))
+    desk = Desk(FrontConfig(room=Room(engine_queue_ms=100.0, cold_requests=2)), replicas=("rep-a",))
     busy = {"waiting": 1, "waiting_prefill_tokens": 10, "prefill_tokens_per_s": 100.0}
     desk.report("rep-a", **busy)
     desk.arrive("req-1")

@@ -30,7 +30,9 @@ def desk(*replicas: str, route: RouteConfig | None = None) -> Desk:
     """Replicas that are busy with 500 ms of prompts."""
     made = Desk(
         FrontConfig(
-            admission=PREDICTIVE, routes={"synthetic": route or RouteConfig()}, room=Room(engine_queue_ms=50.0)
+            admission=PREDICTIVE,
+            routes={"synthetic": route or RouteConfig()},
+            room=Room(engine_queue_ms=50.0, cold_requests=2),
         ),
         replicas,
     )

@@ -288,7 +288,7 @@ def test_a_second_time_without_replicas_is_waited_out_like_the_first(has_run: bo
 
 
 def test_whoever_waits_for_room_is_told_too_when_the_last_replica_goes() -> None:
-    desk = Desk(replicas=("rep-a",))
+    desk = Desk(FrontConfig(room=Room(cold_requests=2)), ("rep-a",))
     for number in range(4):  # two wait at the front: no rate is known
         desk.arrive(f"req-{number}")
     desk.finish("rep-a", "req-0", 1, 0)
@@ -375,7 +375,7 @@ def test_a_storm_of_refusals_ends_in_429s_after_the_wait() -> None:
 
 
 def test_requests_of_others_that_wait_at_every_upstream_do_not_keep_ours_out() -> None:
-    desk = upstreams()
+    desk = upstreams(FrontConfig(room=Room(cold_requests=2)))
     for node in UPSTREAMS:
         desk.report(node, role="upstream", waiting=9, running=9)
     sent = []

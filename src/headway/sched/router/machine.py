@@ -51,7 +51,7 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     engine_queue_ms: Annotated[float, msgspec.Meta(ge=0)] = 30_000.0  # may wait in a replica, the rest at the front
-    cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 2  # waiting requests while no rate is known
+    cold_requests: Annotated[int, msgspec.Meta(ge=1)] = 64  # waiting requests while no rate is known
 
 
 class Choices(msgspec.Struct, frozen=True):

@@ -30,7 +30,9 @@ def text(name: str) -> TextRequest:
 
 def router(pools: PdPools | None = None, guard: ReplicaGuard | None = None, **reports: dict[str, object]) -> Router:
     choices = Choices(routing_policy(PolicyChoice("least_tokens")))
-    made = Router(choices, pools or PdPools(), Room(engine_queue_ms=100.0), PrefixIndex(IndexParams()), guard)
+    made = Router(
+        choices, pools or PdPools(), Room(engine_queue_ms=100.0, cold_requests=2), PrefixIndex(IndexParams()), guard
+    )
     for place, node in enumerate((A, B)):
         made.join(node, 1, 0)
         made.hear(report(node, 1, **reports.get("ab"[place], {})), 0)
