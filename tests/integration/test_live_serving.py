@@ -20,6 +20,7 @@ from headway.live.eventlog import replay
 from headway.live.run import FRONT
 from headway.live.wire import Hello, encode
 from headway.sched.nodes import FrontConfig, FrontNode
+from headway.sched.registry import PolicyChoice
 
 
 def prompts(count: int, seed: int) -> list[tuple[int, ...]]:
@@ -223,14 +224,17 @@ def test_a_bug_in_the_front_costs_its_own_request_only(monkeypatch: pytest.Monke
 
 def test_a_recorded_run_replayed_through_fresh_nodes_gives_equal_effects(tmp_path: Path) -> None:
     # SPEC J1, J6
+    front = FrontConfig(router=PolicyChoice("least_requests"))  # both replicas have something to replay
+    replicas = llm_replica("rep-0", tmp_path), llm_replica("rep-1", tmp_path)
+
     async def test() -> None:
-        async with running(llm_replica("rep-0", tmp_path), llm_replica("rep-1", tmp_path), folder=tmp_path) as world:
+        async with running(*replicas, folder=tmp_path, front=front) as world:
             requests = [world.request(prompt, 40) for prompt in prompts(30, 7)]
             await asyncio.gather(*(world.ask(r, leave_after=5 if n % 7 == 0 else None) for n, r in enumerate(requests)))
             await assert_idle(world)
 
     on_loop(test)
-    turns, differences = replay(FrontNode(FRONT, FrontConfig()), tmp_path / f"{FRONT}.events")
+    turns, differences = replay(FrontNode(FRONT, front), tmp_path / f"{FRONT}.events")
     assert differences == []
     assert turns > 30
     for name in ("rep-0", "rep-1"):
