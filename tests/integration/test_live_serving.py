@@ -40,7 +40,8 @@ async def assert_idle(world: World) -> None:
 def test_two_replicas_answer_as_each_request_would_alone() -> None:
     # SPEC B7, L-1
     async def test() -> None:
-        async with running(llm_replica("rep-0"), llm_replica("rep-1")) as world:
+        front = FrontConfig(router=PolicyChoice("least_requests"))
+        async with running(llm_replica("rep-0"), llm_replica("rep-1"), front=front) as world:
             requests = [world.request(prompt, 1 + number % 40) for number, prompt in enumerate(prompts(60, 1))]
             answers = await asyncio.gather(*(world.ask(request) for request in requests))
             for request, answer in zip(requests, answers, strict=True):
