@@ -21,6 +21,7 @@ from headway.live.run import FRONT
 from headway.live.wire import Hello, encode
 from headway.sched.nodes import FrontConfig, FrontNode
 from headway.sched.registry import PolicyChoice
+from headway.sched.router.machine import Room
 
 
 def prompts(count: int, seed: int) -> list[tuple[int, ...]]:
@@ -40,7 +41,7 @@ async def assert_idle(world: World) -> None:
 def test_two_replicas_answer_as_each_request_would_alone() -> None:
     # SPEC B7, L-1
     async def test() -> None:
-        front = FrontConfig(router=PolicyChoice("least_requests"))
+        front = FrontConfig(router=PolicyChoice("least_requests"), room=Room(engine_queue_ms=50.0, cold_requests=2))
         async with running(llm_replica("rep-0"), llm_replica("rep-1"), front=front) as world:
             requests = [world.request(prompt, 1 + number % 40) for number, prompt in enumerate(prompts(60, 1))]
             answers = await asyncio.gather(*(world.ask(request) for request in requests))
@@ -225,7 +226,9 @@ def test_a_bug_in_the_front_costs_its_own_request_only(monkeypatch: pytest.Monke
 
 def test_a_recorded_run_replayed_through_fresh_nodes_gives_equal_effects(tmp_path: Path) -> None:
     # SPEC J1, J6
-    front = FrontConfig(router=PolicyChoice("least_requests"))  # both replicas have something to replay
+    front = FrontConfig(
+        router=PolicyChoice("least_requests"), room=Room(engine_queue_ms=50.0, cold_requests=2)
+    )  # both replicas have something to replay
     replicas = llm_replica("rep-0", tmp_path), llm_replica("rep-1", tmp_path)
 
     async def test() -> None:
