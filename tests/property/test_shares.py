@@ -58,7 +58,7 @@ class World:
         if self.open[front]:
             request, tokens = next(iter(self.open[front].items()))
             del self.open[front][request]
-            self.purses[front].settle(request, round(tokens * used), 0)
+            self.purses[front].settle(request, round(tokens * used), 0, self.now_ns)
 
     def state(self, front: int) -> None:
         self.up[front].append(self.purses[front].state((), self.now_ns))

@@ -29,7 +29,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Upstreams that come and go while Headway runs."""
 
-    file: str | None = None  # TOML or .json with a list `upstreams`; written anew, it is read again
+    file: str | None = None  # TOML or .json with a list `upstreams`; a path from the working directory
     interval_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # between two looks at it
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 3600.0  # how long answers of a removed upstream may go on
 

@@ -1,6 +1,7 @@
 """What has become of requests: decisions counted, evidence kept and passed on; of every process of the gateway."""
 
 import logging
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,10 @@ from headway.live.exports import Exports
 from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline
 
 log = logging.getLogger(__name__)
+
+_TOLD: Final = frozenset(
+    {"health", "breaker", "drain"}
+)  # of the fleet, rare, and what an operator looks for in the log
 
 
 class Records:
@@ -33,8 +38,10 @@ class Records:
     def decided(self, origin: str, decision: Decision) -> None:
         """A decision was made, here or in a further process."""
         self._timeline.add_decision(origin, decision)
-        if decision.kind == "scale":
+        if decision.kind == "scale" and decision.chosen == "scale_out":  # a verdict of admission; pools grow and shrink
             self._count(decision.chosen)
+        if decision.kind in _TOLD:
+            log.warning("%s %s: %s", decision.kind, decision.chosen, decision.reason)
         request = decision.request
         if request is None:
             return

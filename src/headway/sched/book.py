@@ -177,7 +177,7 @@ class Book:
         tokens_meter, device_meter = self._meters(request)
         tokens_meter.settle(lease, prompt + tracked.output_tokens)
         device_meter.settle(lease, device_us)
-        self.quotas.settle(request.id, prompt + tracked.output_tokens, device_us)
+        self.quotas.settle(request.id, prompt + tracked.output_tokens, device_us, closed.at_ns)
         if prompt and device_us:
             spent_us, of_tokens = self._device.get(request.model, (0, 0))
             self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens

@@ -101,7 +101,14 @@ class Dispatcher:
         return due_ns is not None and at_ns >= due_ns
 
     def _decide(self, tracked: Tracked, made: Decision, candidates: Sequence[Candidate]) -> None:
-        shown = tuple([Alternative(c.replica, c.seconds) for c in candidates[:ALTERNATIVES_MAX]])
+        # The router compared scores, admission the seconds of the forecast.
+        is_route = made.kind == "route"
+        shown = tuple(
+            [
+                Alternative(c.replica, c.score if is_route and c.score is not None else c.seconds)
+                for c in candidates[:ALTERNATIVES_MAX]
+            ]
+        )
         decision = Decision(made.level, made.at_ns, made.kind, made.chosen, made.reason, shown, tracked.request.id)
         tracked.decisions.append(decision)
         self._out.append(Record(decision))
@@ -192,6 +199,11 @@ class Dispatcher:
 
     def _has_failed(self, tracked: Tracked, node: NodeId) -> bool:
         return tracked.failed_at.get(node) == self.router.replicas[node].incarnation
+
+    def has_untried(self, tracked: Tracked, at_ns: Ns) -> bool:
+        """True while a replica is there that has not failed this request."""
+        candidates = self.router.forecast(tracked.request, at_ns)
+        return any(not self._has_failed(tracked, NodeId(candidate.replica)) for candidate in candidates)
 
     def second(self, tracked: Tracked, at_ns: Ns) -> NodeId | None:
         """Another replica with room for a request that runs already."""

@@ -92,6 +92,11 @@ class Gate:
                     return msgspec.structs.replace(refused, kind=kind, reason=reason, to=model)
         return refused
 
+    def has_fallback(self, model: ModelId, at_ns: Ns) -> bool:
+        """True while another model can answer in place of this one."""
+        ways = self._admissions.ways.get(model)
+        return ways is not None and any(self._router.can_serve(other, at_ns) for other in ways.smaller)
+
     def hear(self, event: Heard, model: ModelId) -> None:
         """Let the model's policy learn."""
         self._admissions.of(model).observe(event)

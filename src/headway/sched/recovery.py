@@ -61,6 +61,10 @@ class Recovery:
         if tracked.attempts > self._attempts_max:
             self._give_up(tracked, why, f"{tracked.attempts} attempts failed", at_ns)
             return
+        falls_back = isinstance(request, TextRequest) and self.dispatch.gate.has_fallback(request.model, at_ns)
+        if falls_back and not self.dispatch.has_untried(tracked, at_ns):  # the edge submits it to the fallback
+            self._give_up(tracked, why, "no other replica is left, and another model can answer", at_ns)
+            return
         wait_ns = self._watch.budget.take(at_ns) if is_charged else 0
         if wait_ns is None:
             self.counts["over_budget"] += 1

@@ -78,7 +78,7 @@ class ScalingWatch:
         members: dict[Pool, list[Replica]] = {pool: [] for pool in self._asked}
         for replica in self._router.replicas.values():
             if replica.report is not None and not replica.is_draining:
-                replica.now_ns = at_ns
+                replica.look(at_ns)
                 for model in (replica.report.model, *replica.report.models):
                     members.setdefault((model, self._pool_of(replica.id)), []).append(replica)
         return [self._load(pool, found) for pool, found in sorted(members.items())]

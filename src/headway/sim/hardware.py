@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, StepPlan
 from headway.core.units import NS_PER_S, Ns
 
@@ -94,4 +95,4 @@ class RooflineTruth(msgspec.Struct, frozen=True):
 
     def denoise_ns(self, plan: DenoisePlan) -> Ns:
         """An LLM replica denoises nothing."""
-        raise NotImplementedError(f"step {plan.step}: {self.model.name} runs no denoise plan")
+        raise InvariantError(f"step {plan.step}: {self.model.name} runs no denoise plan")

@@ -134,6 +134,7 @@ def test_every_verdict_counts_once_whatever_follows() -> None:
         if verdict != "transfer":
             world.decide("route", "rep-0", f"req-{number}")
     world.serving.edge.record(Record(Decision("pool", 1, "scale", "scale_out", "r")))
+    world.serving.edge.record(Record(Decision("pool", 1, "scale", "grow", "a pool's, no verdict")))
     assert world.serving.stats().admissions == (("admit", 1), ("degrade", 1), ("scale_out", 1), ("transfer", 1))
 
 
@@ -233,3 +234,14 @@ def test_a_route_is_explained_by_the_front_at_the_time_of_the_run() -> None:  # 
 def test_stats_tell_what_pools_should_have() -> None:
     # SPEC A12
     assert [(pool.replicas, pool.wanted) for pool in World().serving.stats().pools] == [(1, 2)]
+
+
+def test_what_befalls_a_replica_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    # SPEC A11, M2
+    world = World()
+    for kind, chosen in (("health", "down"), ("breaker", "open"), ("route", "rep-0")):
+        world.serving.edge.record(Record(Decision("pool", 1, kind, chosen, f"up-a: {kind} said so")))
+    assert [record.getMessage() for record in caplog.records] == [
+        "health down: up-a: health said so",
+        "breaker open: up-a: breaker said so",
+    ]

@@ -3,6 +3,7 @@ import pytest
 from tests.unit.sched.desk import Desk
 from tests.unit.sched.router.views import llm
 
+from headway.core.decisions import Decision
 from headway.core.effects import Record, Send
 from headway.core.errors import InvariantError
 from headway.core.events import ClientGone, TextStopped
@@ -356,3 +357,12 @@ def test_best_effort_runs_what_waited_too_long() -> None:  # SPEC A7
     assert desk.fire("ttft:req-1") == []
     desk.report("rep-a", submits_seen=1)
     assert [submit.request.id for _, submit in desk.submits()] == [REQ]
+
+
+def test_a_route_shows_the_scores_that_the_policy_compared() -> None:  # SPEC L-3
+    desk = Desk(FrontConfig(router=PolicyChoice("least_requests")))
+    desk.report("rep-a", running=2, prefill_tokens_per_s=100.0)
+    desk.report("rep-b", running=5, prefill_tokens_per_s=100.0)
+    made = [effect.entry for effect in desk.arrive(llm("req-1")) if isinstance(effect, Record)]
+    (route,) = [entry for entry in made if isinstance(entry, Decision) and entry.kind == "route"]
+    assert [(one.name, one.score) for one in route.alternatives] == [("rep-a", 2.0), ("rep-b", 5.0)]

@@ -13,6 +13,7 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, Reserve, Reserved, TakeOver, TakeOverAck
 from headway.core.request import FinishReason, LlmRequest, Slo, TextRequest
 from headway.core.units import NS_PER_S
+from headway.sched.config import RouteConfig
 from headway.sched.dispatch import Patience
 from headway.sched.fleet.breaker import BreakerParams
 from headway.sched.fleet.health import HealthParams
@@ -303,6 +304,24 @@ def test_whoever_waits_for_room_is_told_too_when_the_last_replica_goes() -> None
             desk.fire(f"replica:{request}")
             ended += [end.request for end in desk.ends()]
     assert set(waiting) <= set(ended)
+
+
+def test_a_relayed_request_goes_to_the_fallback_once_every_replica_has_failed_it() -> None:  # SPEC A11
+    desk = upstreams(FrontConfig(routes={"synthetic": RouteConfig(fallbacks=("small",))}))
+    desk.report("up-b", role="upstream", model="small")
+    desk.arrive(text("req-1"))
+    fail(desk, "up-a", 1)
+    assert error(desk) == (502, "engine_lost")  # the edge submits it again, as `small`
+    assert targets(desk) == []
+
+
+def test_without_a_fallback_that_can_answer_it_is_tried_again() -> None:  # SPEC A11
+    desk = upstreams(FrontConfig(routes={"synthetic": RouteConfig(fallbacks=("small",))}))
+    desk.arrive(text("req-1"))
+    fail(desk, "up-a", 1)
+    fail(desk, "up-b", 2)
+    assert desk.ends() == []
+    assert desk.node.book.requests
 
 
 # Backpressure

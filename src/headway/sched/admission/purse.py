@@ -105,12 +105,12 @@ class Purse:
         )
         return ErrorOut(429, "rate_limited", message, retry_ms)
 
-    def settle(self, request: RequestId, tokens: int, device_us: int) -> None:
+    def settle(self, request: RequestId, tokens: int, device_us: int, at_ns: Ns) -> None:
         """The answer is over: count what it used, the rest can be used again. Unknown or settled: nothing happens."""
         taken = self._taken.pop(request, None)
         if taken is None:
             return
-        self._device.settle(request, 0, device_us)
+        self._device.settle(request, 0, device_us, at_ns)
         for key, amount in taken[1].items():
             if self._wholes.level(key) is not None:
                 self._used[key] -= amount

@@ -45,7 +45,7 @@ class Allowance(Protocol):
 
     def take(self, request: RequestId, tenant: TenantId, tokens: int, device_us: int, at_ns: Ns) -> ErrorOut | None: ...
 
-    def settle(self, request: RequestId, tokens: int, device_us: int) -> None: ...
+    def settle(self, request: RequestId, tokens: int, device_us: int, at_ns: Ns) -> None: ...
 
     def limits(self, tenant: TenantId, at_ns: Ns) -> RateLimits: ...
 
@@ -163,7 +163,7 @@ class Quotas:
                 return _limited(f"{who} is over {limit:g} {name}; retry after {retry_ms} ms", retry_ms)
         return _spent(use, quota.gpu_seconds, who, device_us, at_ns)
 
-    def settle(self, request: RequestId, tokens: int, device_us: int) -> None:
+    def settle(self, request: RequestId, tokens: int, device_us: int, at_ns: Ns) -> None:
         """The answer is over: count what it used, give back the rest. Unknown or settled: nothing happens."""
         taken = self._taken.pop(request, None)
         if taken is None:
@@ -171,7 +171,10 @@ class Quotas:
         use = self._uses[taken.tenant]
         use.open -= 1
         if use.tokens is not None:
-            use.tokens.give_back(taken.tokens - tokens)
+            if tokens > taken.tokens:
+                use.tokens.take(tokens - taken.tokens, at_ns)  # an overdraft counts from now, however long it ran
+            else:
+                use.tokens.give_back(taken.tokens - tokens)
         if use.quota.gpu_seconds is not None:
             use.reserved_us -= taken.device_us
             use.spent_us += device_us

@@ -46,11 +46,22 @@ def test_tokens_that_were_not_used_come_back() -> None:
     quotas = made(tokens_per_min=100)
     assert take(quotas, "req-1", tokens=80) is None
     assert take(quotas, "req-2", tokens=30) == "rate_limited"
-    quotas.settle(RequestId("req-1"), 10, 0)
+    quotas.settle(RequestId("req-1"), 10, 0, 0)
     assert take(quotas, "req-2", tokens=30) is None
     limits = quotas.limits(T, 0)
     assert limits.tokens is not None
     assert (limits.tokens.limit, limits.tokens.remaining) == (100, 60)
+
+
+# SPEC A8
+def test_tokens_beyond_the_estimate_count_however_long_the_answer_ran() -> None:
+    quotas = made(tokens_per_min=600)
+    assert take(quotas, "req-1", tokens=10) is None
+    at_ns = 300 * NS_PER_S  # by then the bucket has long been full again
+    quotas.settle(RequestId("req-1"), 310, 0, at_ns)
+    limits = quotas.limits(T, at_ns)
+    assert limits.tokens is not None
+    assert limits.tokens.remaining == 300
 
 
 def test_more_tokens_than_a_minute_has_are_never_there() -> None:
@@ -65,8 +76,8 @@ def test_the_concurrent_limit_is_a_lease_that_time_does_not_refill() -> None:
     quotas = made(concurrent=1)
     assert take(quotas, "req-1") is None
     assert take(quotas, "req-2", at_s=3600) == "rate_limited"
-    quotas.settle(RequestId("req-1"), 0, 0)
-    quotas.settle(RequestId("req-1"), 0, 0)  # once
+    quotas.settle(RequestId("req-1"), 0, 0, 0)
+    quotas.settle(RequestId("req-1"), 0, 0, 0)  # once
     assert take(quotas, "req-2", at_s=3600) is None
     assert quotas.open(T) == 1
 
@@ -76,9 +87,9 @@ def test_device_seconds_are_reserved_settled_and_refunded() -> None:
     quotas = made(gpu_seconds=GpuSeconds(10.0, period_s=100.0))
     assert take(quotas, "req-1", device_us=6_000_000) is None
     assert take(quotas, "req-2", device_us=6_000_000) == "quota_exceeded"
-    quotas.settle(RequestId("req-1"), 0, 0)  # it failed: nothing was used
+    quotas.settle(RequestId("req-1"), 0, 0, 0)  # it failed: nothing was used
     assert take(quotas, "req-2", device_us=6_000_000) is None
-    quotas.settle(RequestId("req-2"), 0, 9_500_000)  # more than reserved: an overdraft of the period
+    quotas.settle(RequestId("req-2"), 0, 9_500_000, 0)  # more than reserved: an overdraft of the period
     assert take(quotas, "req-3", device_us=1_000_000, at_s=50) == "quota_exceeded"
     assert take(quotas, "req-3", device_us=1_000_000, at_s=100) is None
 
@@ -86,7 +97,7 @@ def test_device_seconds_are_reserved_settled_and_refunded() -> None:
 def test_a_spent_period_refuses_also_who_is_not_yet_known_to_need_anything() -> None:
     quotas = made(gpu_seconds=GpuSeconds(1.0, period_s=100.0))
     assert take(quotas, "req-1") is None
-    quotas.settle(RequestId("req-1"), 0, 2_000_000)
+    quotas.settle(RequestId("req-1"), 0, 2_000_000, 0)
     assert take(quotas, "req-2") == "quota_exceeded"
 
 
