@@ -131,7 +131,9 @@ class Predictive:
                 can_wait_help = alone.ttft <= s_from_ns(slo.ttft_deadline_ns - request.arrived_ns)
                 return _Late("ttft", bounds.ttft, left, can_wait_help)
         if slo.tpot_ns is not None and bounds.tpot > s_from_ns(slo.tpot_ns):
-            return _Late("tpot", bounds.tpot, s_from_ns(slo.tpot_ns), load.outlook.rows > 0)
+            # Alone, a step takes at least its row's share of the one it would take now.
+            rows, left = load.outlook.rows, s_from_ns(slo.tpot_ns)
+            return _Late("tpot", bounds.tpot, left, rows > 0 and bounds.tpot / (rows + 1) <= left)
         if slo.e2e_deadline_ns is not None:
             left = s_from_ns(slo.e2e_deadline_ns - at_ns)
             if bounds.e2e > left:

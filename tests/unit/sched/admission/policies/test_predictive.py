@@ -40,6 +40,13 @@ def test_admits_with_room_and_queues_without() -> None:  # SPEC A7
     assert policy().decide(llm("req-1"), [], Load(0, False, 0.0, 0.0), 0).kind == "queue"
 
 
+def test_a_retry_is_advised_only_where_a_smaller_batch_could_keep_the_pace() -> None:  # SPEC A7
+    slow, never = ask(promised(tpot=9)), ask(promised(tpot=1))  # 10 ms beside four others: alone at least 2
+    assert slow.error is not None
+    assert never.error is not None
+    assert (slow.error.waiting_helps, never.error.waiting_helps) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("at", "late", "kept"),
     [
