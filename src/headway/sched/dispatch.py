@@ -39,6 +39,14 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserve_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # P/D: for room at the decode replica
     runs_late: bool = False  # run what waited past its TTFT deadline all the same, instead of answering 408
 
+    def dooms(self, tracked: Tracked, at_ns: Ns) -> bool:
+        """True when the request waits for what can no longer be in time: its end, or its first token."""
+        slo = tracked.request.slo
+        if slo.e2e_deadline_ns is not None and at_ns >= slo.e2e_deadline_ns:
+            return True
+        due_ns = None if self.runs_late or tracked.first_token_ns is not None else slo.ttft_deadline_ns
+        return due_ns is not None and at_ns >= due_ns
+
 
 def _unwatched(tracked: Tracked, _at_ns: Ns) -> None:
     raise InvariantError(f"request {tracked.request.id} is late and nobody ends it")
@@ -64,7 +72,7 @@ class Dispatcher:
         self._out = out
         self._replica_wait_ns = ns_from_s(patience.replica_wait_s)
         self._reserve_ns = ns_from_s(patience.reserve_s)
-        self._runs_late = patience.runs_late
+        self.patience = patience
 
     def consider(self, tracked: Tracked, no_room: ErrorOut | None, at_ns: Ns) -> Judged:
         """Forecast, then let admission decide on the forecast. An immediate dispatch records one decision for both.
@@ -92,14 +100,6 @@ class Dispatcher:
         self.enqueue(tracked, at_ns, candidates)
         self.pump(line, at_ns, candidates if is_alone else None)
 
-    def is_doomed(self, tracked: Tracked, at_ns: Ns) -> bool:
-        """True when the request waits for what can no longer be in time: its end, or its first token."""
-        slo = tracked.request.slo
-        if slo.e2e_deadline_ns is not None and at_ns >= slo.e2e_deadline_ns:
-            return True
-        due_ns = None if self._runs_late or tracked.first_token_ns is not None else slo.ttft_deadline_ns
-        return due_ns is not None and at_ns >= due_ns
-
     def _decide(self, tracked: Tracked, made: Decision, candidates: Sequence[Candidate]) -> None:
         # The router compared scores, admission the seconds of the forecast.
         is_route = made.kind == "route"
@@ -119,7 +119,7 @@ class Dispatcher:
         self.queue.push(request)
         self._waiting[request.id] = tracked
         self.gate.flights.ended(request.id)
-        if self.is_doomed(tracked, at_ns):  # it comes back late: the timer of its deadline has fired already
+        if self.patience.dooms(tracked, at_ns):  # it comes back late: the timer of its deadline has fired already
             self._out.append(WakeAt(at_ns, TimerId(f"ttft:{request.id}")))
         if candidates is None:
             candidates = self.router.forecast(request, at_ns)
@@ -160,7 +160,7 @@ class Dispatcher:
         """Dispatch from one line, in order, while its head finds room. `candidates`: of the head, if known."""
         while (head := self.queue.head(line, at_ns)) is not None:
             tracked = self._waiting[head]
-            if self.is_doomed(tracked, at_ns):
+            if self.patience.dooms(tracked, at_ns):
                 self.on_late(tracked, at_ns)
                 continue
             if candidates is None:

@@ -116,7 +116,7 @@ class Front:
     def _first_token_is_late(self, request: RequestId, at_ns: Ns) -> None:
         """What waits past its TTFT deadline, here or at a replica, is answered, not run; what is running goes on."""
         tracked = self.book.requests.get(request)
-        if tracked is None or tracked.is_over or not self.dispatch.is_doomed(tracked, at_ns):
+        if tracked is None or tracked.is_over or not self.dispatch.patience.dooms(tracked, at_ns):
             return
         if request in self.dispatch.queue or tracked.state is RequestState.RESERVING:
             self._late(tracked, at_ns)
