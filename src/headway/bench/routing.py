@@ -7,10 +7,11 @@ from contextlib import contextmanager
 import msgspec
 
 from headway.bench.summary import Quantiles, quantiles
+from headway.core.request import LlmRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sim.clients import Stream
 from headway.sim.routing_fleet import RoutingFleet, RoutingFleetParams
-from headway.workload.mooncake import Offered
+from headway.workload.offered import Offered
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +91,7 @@ def _without_gc() -> Iterator[None]:
 
 def _see(item: Offered, stream: Stream, now_ns: Ns) -> _Seen:
     request = item.request
+    assert isinstance(request, LlmRequest)  # this study offers nothing else
     seen = _Seen(request.prompt_tokens, stream)
     ended_ns = now_ns if stream.ended_ns is None else stream.ended_ns
     seen.e2e_ns = ended_ns - stream.sent_ns

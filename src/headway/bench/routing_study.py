@@ -16,7 +16,8 @@ from headway.bench.routing import RoutingSummary, Window, run
 from headway.core.errors import ConfigError
 from headway.sim.hardware import LLAMA_70B
 from headway.sim.routing_fleet import Setup
-from headway.workload.mooncake import Deadlines, Offered, Slice, TraceRow, read_trace, requests
+from headway.workload.mooncake import Deadlines, Slice, TraceRow, read_trace, requests
+from headway.workload.offered import Offered
 
 Table = Literal["knee", "tune", "routing", "admission", "whole"]
 SLO: Final = Deadlines(ttft_ms=1000.0, ttft_ms_per_1k=125.0, tpot_ms=100.0)

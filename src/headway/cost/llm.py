@@ -26,6 +26,8 @@ class StepShape(msgspec.Struct, frozen=True, gc=False):
     kv_tokens: int = 0
     prefill_tokens: int = 0
     prefill_pairs: int = 0  # sum over chunks of count * start + count * (count + 1) / 2
+    chunks: int = 0
+    chunk_context: int = 0  # sum over chunks of start + count: prompt KV that the step reads or writes
 
 
 def pairs(start: int, count: int) -> int:

@@ -21,7 +21,8 @@ from headway.sim.hardware import A100, H100, LLAMA_70B, RooflineTruth
 from headway.sim.network import NetworkParams
 from headway.sim.scrape import ScrapedNode, ScrapeParams
 from headway.sim.tokenless import TokenlessEngine
-from headway.workload.mooncake import BLOCK_TOKENS, Offered
+from headway.workload.mooncake import BLOCK_TOKENS
+from headway.workload.offered import Offered
 
 MODEL_LEN: Final = 131_072
 UNBOUNDED_MS: Final = 1e9

@@ -17,6 +17,7 @@ from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns
+from headway.workload.offered import Offered
 
 BLOCK_TOKENS: Final = 512
 QUANTUM_MS: Final = 3000.0  # the trace rounds its times to this: what arrives within one is spread over it
@@ -52,13 +53,6 @@ class Slice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     max_tokens: int = 2048  # the limit that clients send; how long an answer gets is not told
     deadlines: Deadlines = Deadlines()
-
-
-class Offered(msgspec.Struct, frozen=True):
-    """A request and what only its future knows."""
-
-    request: LlmRequest
-    output_tokens: int
 
 
 def read_trace(path: Path) -> list[TraceRow]:

@@ -10,7 +10,8 @@ from headway.sim.fleet import FRONT
 from headway.sim.hardware import RooflineTruth
 from headway.sim.routing_fleet import FAST, RoutingFleet, RoutingFleetParams, kinds
 from headway.sim.scrape import ScrapeParams
-from headway.workload.mooncake import Offered, Slice, read_trace, requests
+from headway.workload.mooncake import Slice, read_trace, requests
+from headway.workload.offered import Offered
 
 HEAD = Path(__file__).parents[2] / "sim/mooncake_head.jsonl"
 OPEN = PolicyChoice("bounded", {"queue_max": 1_000_000, "confidence_min": 1e9})

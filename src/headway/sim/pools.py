@@ -1,0 +1,64 @@
+"""Pools of a simulated system, as a scenario file names them: what serves, on which devices, seen and timed how."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from headway.sched.config import WorkerConfig
+from headway.sched.llm.params import LlmParams
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The devices of one replica: `tp * pp * cp * dp` of them; experts lie over `ep` of these."""
+
+    device: str = "H100-SXM"  # a name of the device catalogue, or of a user file
+    link: str = ""  # between the devices of a replica; unset: what the device comes with
+    tp: Count = 1
+    pp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    dp: Count = 1  # attention data parallelism inside the replica
+
+    @property
+    def devices(self) -> int:
+        """Devices that a replica holds."""
+        return self.tp * self.pp * self.cp * self.dp
+
+
+class EngineSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the engine of one replica holds."""
+
+    block_size: Count = 16
+    kv_blocks: Annotated[int, msgspec.Meta(ge=1)] | None = None  # unset: what fits beside the weights
+    memory_share: Share = 0.9  # of the device memory that the engine may take
+    max_model_len: Annotated[int, msgspec.Meta(ge=1)] | None = None  # unset: the model's
+    host_slots: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class TruthParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How what really takes time differs from the model that beliefs start from. Policies never see it."""
+
+    scale: Positive = 1.08  # every step takes so much longer than the catalogue says
+    jitter: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.03  # uniform, of single steps
+    spread: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.02  # uniform, of whole replicas
+
+
+class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Replicas that are alike."""
+
+    name: str = "pool"
+    kind: Literal["llm", "diffusion"] = "llm"
+    role: Literal["mixed", "prefill", "decode"] = "mixed"
+    replicas: Count = 1
+    model: str = "llama-3.1-8b"  # a name of the model catalogue, or of a user file
+    dtype: str = "bfloat16"
+    hardware: Hardware = Hardware()
+    cost: str = "roofline"  # or a file that `headway calibrate` wrote
+    engine: EngineSize = EngineSize()
+    scheduler: LlmParams = LlmParams()
+    worker: WorkerConfig = WorkerConfig()
+    truth: TruthParams = TruthParams()

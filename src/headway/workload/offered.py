@@ -1,0 +1,30 @@
+"""What a workload offers: requests with what only their future knows, and clients that go on when answered."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from headway.core.ids import RequestId
+from headway.core.request import DiffusionRequest, LlmRequest
+from headway.core.units import Ns
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """A request and what only its future knows. `output_tokens`: 0 for a diffusion request."""
+
+    request: LlmRequest | DiffusionRequest
+    output_tokens: int
+
+
+class Source(Protocol):
+    """The clients of a simulation."""
+
+    def first(self) -> Iterator[Offered]:
+        """Yield, in the order of their arrival, the requests that wait for no other. Pulled one by one while the
+        simulation runs, so that memory holds what is in flight."""
+        ...
+
+    def after(self, request: RequestId, ended_ns: Ns) -> Offered | None:
+        """Return what the client sends next, arriving at `ended_ns` plus its think time or later; None: it is done."""
+        ...
