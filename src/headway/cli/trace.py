@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headway.adapters.telemetry.parquet import check_parquet, write_parquet
+from headway.bench.parquet import check_parquet, write_parquet
 from headway.cli import EXIT_FAILED
 from headway.cli.outputs import check_writable, writing
 from headway.cli.servers import ServerError, ask, server_url

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.adapters.telemetry.records import record
 
 from headway.adapters.telemetry.jsonl import evidence_lines
-from headway.adapters.telemetry.parquet import check_parquet, write_parquet
+from headway.bench.parquet import check_parquet, write_parquet
 from headway.core.errors import ConfigError
 
 
