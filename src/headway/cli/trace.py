@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -12,7 +12,15 @@ from headway.cli import EXIT_FAILED
 from headway.cli.outputs import check_writable, writing
 from headway.cli.servers import ServerError, ask, server_url
 
-Format = Literal["chrome", "jsonl", "parquet"]
+Format = Literal["chrome", "jsonl", "steps", "parquet"]
+
+_NAMES: Final = {
+    "chrome": "trace.json",
+    "jsonl": "evidence.jsonl",
+    "steps": "steps.jsonl",
+    "parquet": "evidence.parquet",
+}
+_ASKED: Final = {"chrome": "", "jsonl": "&format=jsonl", "steps": "&format=steps", "parquet": "&format=jsonl"}
 
 app = typer.Typer(
     help="Export what the server did as a Perfetto/Chrome trace.",
@@ -35,15 +43,16 @@ def export(
 ) -> None:
     """Write engine steps (device and host lanes), requests with their segments, and decisions.
 
-    As jsonl or parquet: the evidence of every request that ended, one row each.
+    As jsonl or parquet: the evidence of every request that ended, one row each. As steps: a JSON line per engine step,
+    its shape and times, for `headway calibrate`.
 
     With API keys configured, an admin key is taken from HEADWAY_API_KEY.
     """
-    path = output if output is not None else Path("trace.json" if shape == "chrome" else f"evidence.{shape}")
+    path = output if output is not None else Path(_NAMES[shape])
     check_writable("--output", path)
     if shape == "parquet":
         check_parquet()
-    what = f"/debug/trace?seconds={seconds:g}" + ("" if shape == "chrome" else "&format=jsonl")
+    what = f"/debug/trace?seconds={seconds:g}" + _ASKED[shape]
     server = server_url(url)
     try:
         body = ask(server, what, os.environ.get("HEADWAY_API_KEY"))
@@ -60,14 +69,14 @@ def export(
     if shape == "chrome":
         typer.echo(f"{path}: {found} events of {last}; open it at https://ui.perfetto.dev")
     else:
-        typer.echo(f"{path}: {found} requests of {last}")
+        typer.echo(f"{path}: {found} {'steps' if shape == 'steps' else 'requests'} of {last}")
 
 
 def _count(body: bytes, shape: Format, asked: str) -> int:
-    """Events or requests in an answer. Raises ServerError when it is not what a Headway server sends."""
+    """Events, requests or steps in an answer. Raises ServerError when it is not what a Headway server sends."""
     try:
         if shape == "chrome":
             return len(json.loads(body)["traceEvents"])
-        return len([json.loads(line)["request"] for line in body.splitlines()])
+        return len([json.loads(line)["step" if shape == "steps" else "request"] for line in body.splitlines()])
     except (ValueError, KeyError, TypeError):
         raise ServerError(f"{asked} answered 200, but no trace; is this a Headway server?") from None

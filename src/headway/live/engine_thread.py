@@ -145,6 +145,8 @@ class EngineThread:
                 prefill_pairs=sum(pairs(chunk.start, chunk.count) for chunk in plan.chunks),
                 planned_ns=handed.planned_ns,
                 timing=timing,
+                chunks=len(plan.chunks),
+                chunk_context=sum(chunk.start + chunk.count for chunk in plan.chunks),
             )
         )
         self._feed(

@@ -31,7 +31,7 @@ from headway.live.estimates import estimate
 from headway.live.fronts import FrontsView
 from headway.live.records import Records
 from headway.live.replica_desk import ReplicaDesk
-from headway.live.stores import TelemetrySettings, Timeline, write_lines, write_trace
+from headway.live.stores import TelemetrySettings, Timeline, write_lines, write_steps, write_trace
 from headway.live.streams import StreamEdge
 
 
@@ -209,4 +209,6 @@ class LiveServing:
         if shape == "jsonl":
             return await asyncio.to_thread(write_lines, packed, since_ns)
         seen = self._timeline.since(since_ns)
+        if shape == "steps":
+            return await asyncio.to_thread(write_steps, seen)
         return await asyncio.to_thread(write_trace, seen, packed, since_ns)

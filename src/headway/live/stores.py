@@ -3,7 +3,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from headway.adapters.telemetry.trace import Lane, Span, chrome_trace
 from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId
+from headway.core.step_record import StepRecord
 from headway.core.units import Ns, ns_from_s
 from headway.live.wire import StepSpan
 
@@ -20,6 +21,8 @@ _encoder = msgspec.msgpack.Encoder()
 _evidence: msgspec.msgpack.Decoder[EvidenceRecord] = msgspec.msgpack.Decoder(EvidenceRecord)
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+
+_LLM_STEPS: Final = ("prefill", "decode", "mixed")  # others have no tokens to fit a cost to
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +122,34 @@ class Timeline:
 def write_lines(packed: Sequence[bytes], since_ns: Ns) -> bytes:
     """JSON lines of the requests (`EvidenceStore.packed`) that ended since."""
     return evidence_lines(_ended_since(packed, since_ns))
+
+
+def write_steps(seen: Seen) -> bytes:
+    """JSON lines of engine steps (`StepRecord`), from which `headway calibrate` learns what steps cost."""
+    records = (_step_record(str(node), step) for node, step in seen.steps if step.kind in _LLM_STEPS)
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+def _step_record(replica: str, step: StepSpan) -> StepRecord:
+    timing = step.timing
+    return StepRecord(
+        replica=replica,
+        step=step.step,
+        kind=step.kind,
+        decodes=step.decodes,
+        kv_tokens=step.kv_tokens,
+        prefill_tokens=step.prefill_tokens,
+        prefill_pairs=step.prefill_pairs,
+        chunks=step.chunks,
+        chunk_context=step.chunk_context,
+        launched_ns=timing.launched_ns,
+        started_ns=timing.started_ns,
+        done_ns=timing.done_ns,
+        plan_ns=timing.plan_ns,
+        host_ns=timing.host_ns,
+        idle_gap_ns=timing.idle_gap_ns,
+        overlapped_ns=timing.overlapped_ns,
+    )
 
 
 def write_trace(seen: Seen, packed: Sequence[bytes], since_ns: Ns) -> bytes:

@@ -126,6 +126,8 @@ class StepSpan(msgspec.Struct, frozen=True, gc=False):
     prefill_pairs: int  # query-key pairs of the chunks
     planned_ns: Ns  # when planning began
     timing: StepTiming
+    chunks: int = 0
+    chunk_context: int = 0  # sum over chunks of start + count
 
 
 class Spans(msgspec.Struct, frozen=True, tag=True):

@@ -87,13 +87,24 @@ def test_a_refusal_is_a_failure_and_writes_nothing(server: tuple[str, type[Serve
     assert "401" in result.output
 
 
+def test_steps_are_written_as_they_come(server: tuple[str, type[Server]], tmp_path: Path) -> None:  # SPEC J3
+    url, kind = server
+    kind.body = b'{"step": 1}\n{"step": 2}\n'
+    output = tmp_path / "s.jsonl"
+    result = RUN.invoke(app, ["export", "--url", url, "--format", "steps", "-o", str(output)])
+    assert result.exit_code == 0, result.output
+    assert kind.asked == [("/debug/trace?seconds=60&format=steps", None)]
+    assert output.read_bytes() == kind.body
+    assert "2 steps" in result.output
+
+
 def test_no_server_is_a_failure_with_its_address(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["export", "--url", "http://127.0.0.1:1", "-o", str(tmp_path / "t")])
     assert result.exit_code == 1
     assert "no server at http://127.0.0.1:1" in result.output
 
 
-@pytest.mark.parametrize("shape", ["chrome", "jsonl"])
+@pytest.mark.parametrize("shape", ["chrome", "jsonl", "steps"])
 @pytest.mark.parametrize("status", [200, 501])
 def test_a_foreign_server_is_one_line(
     server: tuple[str, type[Server]], tmp_path: Path, status: int, shape: str

@@ -4,7 +4,8 @@ from headway.core.decisions import Alternative, Decision
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.plans import StepTiming
-from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_trace
+from headway.core.step_record import StepRecord
+from headway.live.stores import EvidenceStore, TelemetrySettings, Timeline, write_lines, write_steps, write_trace
 from headway.live.wire import StepSpan
 
 REP = NodeId("rep-1")
@@ -18,6 +19,17 @@ def record(number: int, ended_ns: int = 10) -> EvidenceRecord:
 def step(number: int, done_ns: int) -> StepSpan:
     timing = StepTiming(launched_ns=done_ns - 20, started_ns=done_ns - 15, done_ns=done_ns, plan_ns=4)
     return StepSpan(number, "decode", 3, 40, 0, 0, done_ns - 30, timing)
+
+
+def test_steps_are_written_with_shape_and_times() -> None:  # SPEC J3
+    timeline = Timeline(TelemetrySettings())
+    timing = StepTiming(launched_ns=5, started_ns=7, done_ns=30, plan_ns=2, host_ns=1, idle_gap_ns=3, overlapped_ns=1)
+    timeline.add_steps(REP, [StepSpan(1, "mixed", 3, 40, 8, 36, 4, timing, chunks=1, chunk_context=8)])
+    timeline.add_steps(REP, [StepSpan(2, "denoise", 1, 0, 0, 0, 30, timing)])
+    lines = write_steps(timeline.since(0)).splitlines()
+    assert [msgspec.json.decode(line, type=StepRecord) for line in lines] == [
+        StepRecord("rep-1", 1, "mixed", 3, 40, 8, 36, 1, 8, 5, 7, 30, 2, 1, 3, 1)
+    ]
 
 
 def trace(timeline: Timeline, since_ns: int, requests: list[EvidenceRecord]) -> list[dict[str, object]]:

@@ -213,11 +213,11 @@ class Gateway:
         shape = exchange.query.get("format", ["chrome"])[-1]
         if shape == "chrome":
             await exchange.respond(200, await self._serving.trace(float(text), "chrome"))
-        elif shape == "jsonl":
-            lines = await self._serving.trace(float(text), "jsonl")
+        elif shape == "jsonl" or shape == "steps":
+            lines = await self._serving.trace(float(text), shape)
             await exchange.respond(200, lines, content_type=b"application/jsonl")
         else:
-            message = f"`format` is {shape[:64]!r}; it must be `chrome` or `jsonl`."
+            message = f"`format` is {shape[:64]!r}; it must be `chrome`, `jsonl` or `steps`."
             raise RequestError(message, code="invalid_value", param="format")
 
     async def _metrics(self, exchange: Exchange, _: str) -> None:

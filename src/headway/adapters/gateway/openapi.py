@@ -34,7 +34,7 @@ _GET: Final = {
     "/ping": "The process lives",
     "/load": "Requests in flight",
     "/metrics": "Prometheus metrics",
-    "/debug/trace": "The last seconds as a Chrome/Perfetto trace, or their evidence as JSON lines (`format=jsonl`)",
+    "/debug/trace": "The last seconds as a Chrome/Perfetto trace; evidence or steps as lines (`format=jsonl`, `steps`)",
     "/openapi.json": "This document",
 }
 _ANSWERS: Final = {"/v1/chat/completions": ChatCompletion, "/v1/completions": TextCompletion}

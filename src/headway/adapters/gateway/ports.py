@@ -15,7 +15,7 @@ from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, R
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 
-TraceShape = Literal["chrome", "jsonl"]
+TraceShape = Literal["chrome", "jsonl", "steps"]
 Modality = Literal["text", "image", "video"]
 RecordSink = Callable[[EvidenceRecord], None]
 
@@ -184,5 +184,5 @@ class Serving(Protocol):
         ...
 
     async def trace(self, seconds: float, shape: TraceShape) -> bytes:
-        """The last `seconds`: a Chrome/Perfetto trace of steps, requests and decisions, or evidence as JSON lines."""
+        """The last `seconds`: a Chrome/Perfetto trace of steps, requests and decisions; evidence or steps as lines."""
         ...
