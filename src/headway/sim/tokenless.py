@@ -4,14 +4,12 @@ It stands in for `engines.synthetic` where routing is studied: same plans, same 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from headway.core.errors import EngineError
 from headway.core.events import Stopped
 from headway.core.ids import RequestId
 from headway.core.plans import StepPlan
-
-TOKEN: Final = 1
+from headway.workload.offered import ANSWER_TOKEN
 
 
 class TokenlessEngine:
@@ -45,7 +43,7 @@ class TokenlessEngine:
             rest = left[seq] = left[seq] - 1
             if not rest:
                 stopped.append(Stopped(seq))
-        return seqs, (TOKEN,) * len(seqs), tuple(stopped)
+        return seqs, (ANSWER_TOKEN,) * len(seqs), tuple(stopped)
 
     def read_blocks(self, blocks: Sequence[int]) -> bytes:  # noqa: ARG002  SimEngine
         """Nothing to read."""
