@@ -20,8 +20,9 @@ from headway.sched.runtime.group import GroupParams
 from headway.sim.driver import Machine, SimParams, Simulation
 from headway.sim.truth import LinearTruth
 
-FRONT: Final = NodeId("front-0")
-CONTROL: Final = NodeId("control-0")
+# As live names them (`live.run`), so that a log of either replays through the nodes of the other.
+FRONT: Final = NodeId("node-front-0")
+CONTROL: Final = NodeId("node-control")
 DIFFUSION_MODEL: Final = ModelId("synthetic-diffusion")
 
 
