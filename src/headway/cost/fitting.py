@@ -99,9 +99,7 @@ def _rows(sample: Sample) -> int:
 Row: TypeAlias = Sequence[float]
 
 
-def _relative(
-    rows: Sequence[Row], targets: Sequence[float], predict: Callable[[list[float], Row], float]
-) -> list[float]:
+def _relative(rows: Sequence[Row], targets: Sequence[float]) -> list[float]:
     """Least squares of relative errors. Weighing by what is predicted, not by what was measured, keeps noise from
     pulling the fit down (a short outlier would count more than a long one)."""
     weights = [1.0 / target for target in targets]
