@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from headway.bench.summary import Quantiles, quantiles
+from headway.bench.summary import Quantiles, jain, quantiles
 from headway.core.request import LlmRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sim.clients import Stream
@@ -149,9 +149,3 @@ def _summarise(fleet: RoutingFleet, seen: Sequence[_Seen], measured: Sequence[Of
 
 def _cached(stream: Stream) -> int:
     return 0 if stream.end is None else stream.end.cached_tokens
-
-
-def jain(values: Sequence[float]) -> float:
-    """Return Jain's index: 1 when all are equal, 1/n when one has everything."""
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0

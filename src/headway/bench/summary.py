@@ -52,6 +52,12 @@ def nearest_rank(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
+def jain(values: Sequence[float]) -> float:
+    """Return Jain's index: 1 when all are equal, 1/n when one has everything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
 def quantiles(values: Sequence[float]) -> Quantiles:
     """Summarise times that are given in nanoseconds."""
     if not values:

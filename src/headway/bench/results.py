@@ -1,0 +1,235 @@
+"""A folder with what a run left behind, written while it runs and read again by `compare`, `sweep` and `plan`.
+
+`summary.json` (`bench.run_summary`), `requests.parquet` or `.jsonl` (`bench.ends`), `decisions.jsonl` (core.decisions),
+`series.jsonl` (`bench.series`), `scenario.json` as it was run with every change, `report.html`. Rows are written when
+requests end. `summary.json` is there once the run is over or was interrupted; then `complete` tells which.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Literal, Protocol
+
+import msgspec
+
+from headway.bench.columns import KEPT, Columns, columns_of
+from headway.bench.ends import RequestEnd, gaps_ns, request_columns, request_row
+from headway.bench.gap_counts import GapCounts
+from headway.bench.parquet import GROUP_ROWS, RowFile, check_parquet, has_pyarrow, read_columns
+from headway.bench.run_summary import Closing, RunSummary, summarise_run
+from headway.core.decisions import Decision
+from headway.core.errors import ConfigError
+
+SUMMARY: Final = "summary.json"
+SCENARIO: Final = "scenario.json"
+DECISIONS: Final = "decisions.jsonl"
+SERIES: Final = "series.jsonl"
+REPORT: Final = "report.html"
+REQUESTS: Final = {"parquet": "requests.parquet", "jsonl": "requests.jsonl"}
+PARTIAL: Final = ".partial"  # behind the name of a file that is not whole yet
+DECISIONS_WAITING: Final = 1024
+
+RequestsFormat = Literal["parquet", "jsonl"]
+
+
+class Sink(Protocol):
+    """Where a simulation sends what happened."""
+
+    def ended(self, end: RequestEnd) -> None:
+        """A request is over and its evidence is whole."""
+        ...
+
+    def decided(self, decision: Decision) -> None:
+        """A decision that changed something."""
+        ...
+
+
+class Tally:
+    """A sink that keeps numbers only: enough for the summary of a run that leaves no files (sweeps, plans)."""
+
+    def __init__(self) -> None:
+        self.columns, self.gaps = Columns(), GapCounts()
+        self.decisions: Counter[str] = Counter()
+
+    def ended(self, end: RequestEnd) -> None:
+        """Count a request."""
+        self.count(end)
+
+    def count(self, end: RequestEnd) -> dict[str, object]:
+        """Count a request; return its row."""
+        gaps = gaps_ns(end.outcome.times_ns)
+        row = request_row(end, gaps)
+        self.columns.add(row)
+        if end.outcome.error is None:
+            self.gaps.add(gaps)
+        return row
+
+    def decided(self, decision: Decision) -> None:
+        """Count a decision."""
+        self.decisions[f"{decision.level}/{decision.kind}"] += 1
+
+    def summary(self, closing: Closing) -> RunSummary:
+        """Summarise what was counted."""
+        return summarise_run(
+            self.columns, self.gaps, msgspec.structs.replace(closing, decisions=closing.decisions or self.decisions)
+        )
+
+
+class RunWriter:
+    """A sink that writes a run's folder. Use as a context: an error leaves what had ended, as an incomplete run."""
+
+    def __init__(self, folder: Path, scenario: bytes, requests: RequestsFormat | None = None) -> None:
+        """`scenario`: JSON of what is run. `requests` None: Parquet where pyarrow is, else JSON lines (`note` says so).
+
+        Raises ConfigError for Parquet without pyarrow.
+        """
+        self.note = ""
+        if requests is None:
+            requests = "parquet" if has_pyarrow() else "jsonl"
+            if requests == "jsonl":
+                self.note = "requests go to requests.jsonl: Parquet needs the extra `parquet` (pyarrow)"
+        elif requests == "parquet":
+            check_parquet(f"{folder / REQUESTS['parquet']}", "write JSON lines")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (SUMMARY, SERIES, REPORT, DECISIONS, *REQUESTS.values()):  # of a run before this one
+            (folder / name).unlink(missing_ok=True)
+        write_whole(folder / SCENARIO, msgspec.json.format(scenario))
+        self.folder, self.tally = folder, Tally()
+        self._place = folder / REQUESTS[requests]
+        partial = self._place.with_name(self._place.name + PARTIAL)
+        self._rows: list[dict[str, object]] = []
+        self._requests: RowFile | _LineFile
+        self._requests = RowFile(partial, request_columns()) if requests == "parquet" else _LineFile(partial)
+        self._decisions = _LineFile(folder / DECISIONS)
+        self._waiting: list[Decision] = []
+        self._is_closed = False
+
+    def ended(self, end: RequestEnd) -> None:
+        """Write a request."""
+        self._rows.append(self.tally.count(end))
+        if len(self._rows) >= GROUP_ROWS:
+            self._flush_rows()
+
+    def decided(self, decision: Decision) -> None:
+        """Write a decision."""
+        self.tally.decided(decision)
+        self._waiting.append(decision)
+        if len(self._waiting) >= DECISIONS_WAITING:
+            self._flush_decisions()
+
+    def _flush_rows(self) -> None:
+        if self._rows:
+            self._requests.write(self._rows)
+            self._rows = []
+
+    def _flush_decisions(self) -> None:
+        self._decisions.write(self._waiting)
+        self._waiting = []
+
+    def finish(self, closing: Closing) -> RunSummary:
+        """Close the files and write the summary, last: who finds it finds the others whole."""
+        self.close()
+        summary = self.tally.summary(closing)
+        write_whole(self.folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+        return summary
+
+    def close(self) -> None:
+        """Write what waits and close the files; the requests get their name."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._flush_rows()
+        self._flush_decisions()
+        self._requests.close()
+        self._decisions.close()
+        os.replace(self._place.with_name(self._place.name + PARTIAL), self._place)
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _LineFile:
+    """One JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[bytes] = path.open("wb")
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, items: Sequence[object]) -> None:
+        self._file.write(self._encoder.encode_lines(items))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that nobody sees half of it."""
+    partial = path.with_name(path.name + PARTIAL)
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """Return the summary of a run's folder. Raises ConfigError naming what is missing or unreadable."""
+    path = folder / SUMMARY
+    if not path.is_file():
+        why = "was it killed? nothing but what it wrote before is there" if (folder / SCENARIO).is_file() else ""
+        raise ConfigError(
+            f"{folder}: there is no {SUMMARY}; name the --out folder of `headway simulate`. {why}".strip()
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: this is no summary of a run: {error}") from None
+
+
+def read_scenario_tree(folder: Path) -> dict[str, object]:
+    """Return the scenario of a run's folder. Raises ConfigError when it is not there."""
+    path = folder / SCENARIO
+    if not path.is_file():
+        raise ConfigError(f"{folder}: there is no {SCENARIO}; name the --out folder of `headway simulate`")
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+
+
+def read_requests(folder: Path, names: Sequence[str]) -> dict[str, list[object]]:
+    """Return columns of the requests of a run. Raises ConfigError when there are none."""
+    parquet, lines = (folder / REQUESTS[kind] for kind in ("parquet", "jsonl"))
+    if parquet.is_file():
+        return read_columns(parquet, names)
+    if not lines.is_file():
+        raise ConfigError(f"{folder}: there is neither {parquet.name} nor {lines.name}")
+    found: dict[str, list[object]] = {name: [] for name in names}
+    with lines.open("rb") as file:
+        for line in file:
+            row = msgspec.json.decode(line, type=dict[str, object])
+            for name in names:
+                found[name].append(row[name])
+    return found
+
+
+def read_run(folder: Path) -> tuple[list[str], Columns]:
+    """Return ids and columns of a run's requests, in the order of their ends."""
+    found = read_requests(folder, ("request", *KEPT))
+    ids = [str(name) for name in found["request"]]
+    return ids, columns_of(_rows(found))
+
+
+def _rows(found: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
+    names = list(found)
+    for values in zip(*found.values(), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def read_decisions(folder: Path) -> Iterator[Decision]:
+    """Yield the decisions of a run, in the order in which they were made."""
+    with (folder / DECISIONS).open("rb") as file:
+        for line in file:
+            yield msgspec.json.decode(line, type=Decision)

@@ -1,0 +1,199 @@
+"""A simulated run in numbers: `summary.json`. Every request that arrived counts, those that did not end as misses."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from headway.bench.columns import Columns, Floats, Mask
+from headway.bench.gap_counts import GapCounts
+from headway.bench.summary import Quantiles, Summary, jain, nearest_rank
+from headway.core.units import NS_PER_S
+
+TARGETS: Final = ("ttft", "tpot", "e2e", "deadlines")
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """Some of a run's requests: those of a tenant, a workload or a pool. Times as in the whole."""
+
+    sent: int
+    completed: int
+    attainment: float
+    goodput_per_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    ttft_ms: Quantiles
+    tpot_ms: Quantiles
+    e2e_ms: Quantiles
+    queue_ms: Quantiles
+
+
+class PoolUse(msgspec.Struct, frozen=True):
+    """What the replicas of a pool did, over the whole run."""
+
+    replicas: int
+    devices: int
+    busy: float  # share of the time that its devices ran steps
+    kv_peak: float | None = None  # largest share of its KV blocks in use at once, as sampled; None: it has none
+    counters: dict[str, int] = {}  # summed over its replicas: steps, preemptions, prefix hit tokens, ...
+
+
+class RunSummary(Summary, frozen=True, kw_only=True):
+    """Times of requests that waited for a cold replica are in `cold` alone (SPEC I2)."""
+
+    complete: bool = True  # False: interrupted; what had ended is counted, the rest is `unfinished`
+    unfinished: int = 0
+    oldest_unfinished_s: float = 0.0
+    virtual_s: float = 0.0
+    offered_per_s: float = 0.0
+    refused: int = 0  # ended without a replica
+    preemptions: int = 0
+    prefix_hit_rate: float = 0.0  # cached over prompt tokens of the requests that a replica served
+    queue_ms: Quantiles = Quantiles(0)  # front, engine and preempted together
+    itl_top10_ms: Quantiles = Quantiles(0)  # per request: mean of its longest tenth of gaps
+    itl_max_ms: Quantiles = Quantiles(0)  # per request
+    attained: dict[str, float | None] = msgspec.field(
+        default_factory=dict
+    )  # share of all that met one target alone; None: nobody was promised it
+    jain_tenants: float | None = None  # of tokens served over tokens asked for; None: one tenant
+    cold: GroupSummary | None = None
+    workloads: dict[str, GroupSummary] = msgspec.field(default_factory=dict)
+    tenants: dict[str, GroupSummary] = msgspec.field(default_factory=dict)
+    pools: dict[str, GroupSummary] = msgspec.field(default_factory=dict)
+    pool_use: dict[str, PoolUse] = msgspec.field(default_factory=dict)
+    decisions: dict[str, int] = msgspec.field(default_factory=dict)  # by "layer/kind"
+    seed: int | None = None
+    config_hash: str = ""
+
+
+class Closing(msgspec.Struct, frozen=True):
+    """What a run knows at its end beside its requests. `unfinished_ns`: ages of those that have not ended."""
+
+    virtual_s: float
+    unfinished_ns: tuple[int, ...] = ()
+    complete: bool = True
+    pool_use: Mapping[str, PoolUse] = {}
+    decisions: Mapping[str, int] = {}
+    seed: int | None = None
+    config_hash: str = ""
+
+
+def spread(values: Floats) -> Quantiles:
+    """Summarise times in milliseconds; nan: does not apply."""
+    ordered = np.sort(values[~np.isnan(values)])
+    if not len(ordered):
+        return Quantiles(0)
+    p50, p95, p99 = (float(nearest_rank(ordered, share)) for share in (0.50, 0.95, 0.99))  # type: ignore[arg-type]  # an array is a sequence of floats here
+    return Quantiles(len(ordered), float(ordered.mean()), p50, p95, p99, float(ordered[-1]))
+
+
+def summarise_run(columns: Columns, gaps: GapCounts, closing: Closing) -> RunSummary:
+    """Summarise a run. The clock runs from the first request sent to the last one ended, or to the interruption."""
+    sent_ns, ended_ns = columns.floats("sent_ns"), columns.floats("ended_ns")
+    begun_s = float(sent_ns.min()) / NS_PER_S if columns.count else 0.0
+    over_s = closing.virtual_s if closing.unfinished_ns or not columns.count else float(ended_ns.max()) / NS_PER_S
+    duration_s = max(0.0, over_s - begun_s)
+    per_s = 1 / duration_s if duration_s > 0 else 0.0
+    completed, met = columns.completed, columns.claim("met")
+    cold = columns.claim("cold_start")
+    hot = completed & ~cold
+    sent = columns.count + len(closing.unfinished_ns)
+    served = columns.codes("replica") > 0
+    asked = float(columns.floats("prompt_tokens")[served].sum())
+    errors = columns.codes("error")
+    return RunSummary(
+        sent=sent,
+        completed=int(completed.sum()),
+        errors={name: int((errors == code).sum()) for name, code in columns.names("error").items()},
+        duration_s=duration_s,
+        requests_per_s=float(completed.sum()) * per_s,
+        output_tokens_per_s=float(columns.floats("output_tokens").sum()) * per_s,
+        ttft_ms=spread(columns.floats("client_ttft_ms")[hot]),
+        tpot_ms=spread(columns.floats("client_tpot_ms")[hot]),
+        itl_ms=gaps.quantiles(),
+        e2e_ms=spread(columns.floats("client_e2e_ms")[hot]),
+        attainment=float(met.sum()) / sent if sent else 0.0,
+        goodput_per_s=float(met.sum()) * per_s,
+        complete=closing.complete,
+        unfinished=len(closing.unfinished_ns),
+        oldest_unfinished_s=max(closing.unfinished_ns, default=0) / NS_PER_S,
+        virtual_s=closing.virtual_s,
+        offered_per_s=_offered(sent_ns, closing),
+        refused=int((~served & ~completed).sum()),
+        preemptions=int(columns.floats("preemptions").sum()),
+        prefix_hit_rate=float(columns.floats("cached_tokens")[served].sum()) / asked if asked else 0.0,
+        queue_ms=spread(columns.floats("queue_wait_ms")[served]),
+        itl_top10_ms=spread(columns.floats("itl_top10_ms")[completed]),
+        itl_max_ms=spread(columns.floats("itl_max_ms")[completed]),
+        attained={name: _attained(columns, f"met_{name}", sent) for name in TARGETS},
+        jain_tenants=_fairness(columns),
+        cold=_group(columns, cold, cold, per_s) if cold.any() else None,
+        workloads=_groups(columns, "workload", per_s),
+        tenants=_groups(columns, "tenant", per_s),
+        pools=_groups(columns, "pool", per_s),
+        pool_use=dict(closing.pool_use),
+        decisions=dict(sorted(closing.decisions.items())),
+        seed=closing.seed,
+        config_hash=closing.config_hash,
+    )
+
+
+def _offered(sent_ns: Floats, closing: Closing) -> float:
+    """Arrivals per second, from the first to the last arrival."""
+    late_ns = [closing.virtual_s * NS_PER_S - age for age in closing.unfinished_ns]
+    all_ns = np.concatenate([sent_ns, np.array(late_ns, dtype=np.float64)])
+    span_s = (float(all_ns.max()) - float(all_ns.min())) / NS_PER_S if len(all_ns) else 0.0
+    return (len(all_ns) - 1) / span_s if span_s > 0 else 0.0
+
+
+def _attained(columns: Columns, claim: str, sent: int) -> float | None:
+    if not columns.applies(claim).any():
+        return None
+    return float(columns.claim(claim).sum()) / sent
+
+
+def _groups(columns: Columns, kind: str, per_s: float) -> dict[str, GroupSummary]:
+    codes, hot = columns.codes(kind), ~columns.claim("cold_start")
+    return {name: _group(columns, codes == code, hot, per_s) for name, code in columns.names(kind).items()}
+
+
+def _group(columns: Columns, members: Mask, timed: Mask, per_s: float) -> GroupSummary:
+    completed, met = columns.completed & members, columns.claim("met") & members
+    sent, shown = int(members.sum()), completed & timed
+
+    def total(name: str) -> int:
+        return int(columns.floats(name)[members].sum())
+
+    return GroupSummary(
+        sent=sent,
+        completed=int(completed.sum()),
+        attainment=float(met.sum()) / sent if sent else 0.0,
+        goodput_per_s=float(met.sum()) * per_s,
+        prompt_tokens=total("prompt_tokens"),
+        cached_tokens=total("cached_tokens"),
+        output_tokens=total("output_tokens"),
+        ttft_ms=spread(columns.floats("client_ttft_ms")[shown]),
+        tpot_ms=spread(columns.floats("client_tpot_ms")[shown]),
+        e2e_ms=spread(columns.floats("client_e2e_ms")[shown]),
+        queue_ms=spread(columns.floats("queue_wait_ms")[members & (columns.codes("replica") > 0)]),
+    )
+
+
+def _fairness(columns: Columns) -> float | None:
+    """Jain's index of tokens served, normalised by what each tenant asked for (REFERENCE 1).
+
+    Of a request that did not complete, what it asked for is its prompt and what it was given.
+    """
+    codes, known = columns.codes("tenant"), columns.names("tenant")
+    if len(known) < 2:
+        return None
+    prompt, output = columns.floats("prompt_tokens"), columns.floats("output_tokens")
+    served = np.where(columns.completed, prompt + output, 0.0)
+    shares = []
+    for code in known.values():
+        asked = float((prompt + output)[codes == code].sum())
+        if asked > 0:
+            shares.append(float(served[codes == code].sum()) / asked)
+    return jain(shares) if shares else None
