@@ -11,7 +11,6 @@ from headway.sim.fleet import FRONT, Fleet, FleetParams
 from headway.workload.lengths import Lengths
 from headway.workload.requests import Workload, requests
 
-
 NO_TARGETS = Targets()
 WORKLOAD = Workload(rate_per_s=40, count=60, tenants=2, prompt=Lengths(mean=64.0), output=Lengths(mean=12.0))
 TARGETS = Targets(ttft_ms=60.0, tpot_ms=10.0)
