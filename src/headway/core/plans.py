@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from headway.core.ids import NodeId, RequestId, TransferId
-from headway.core.request import SamplingParams
+from headway.core.request import DenoiseShape, SamplingParams
 from headway.core.units import Ns
 
 StepKind = Literal["prefill", "decode", "mixed", "dummy"]
@@ -95,12 +95,16 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 
 class DenoiseRow(msgspec.Struct, frozen=True, gc=False):
-    """Run `count` denoise steps of `seq` from `start` of `total`."""
+    """Run `count` denoise steps of `seq` from `start` of `total`.
+
+    A row that starts at 0 is encoded first (prompt, references); one that reaches `total` is decoded after its steps.
+    """
 
     seq: int
     start: int
     count: int
     total: int
+    pictures: int = 1  # of one prompt, side by side in the batch
 
 
 class DenoisePlan(msgspec.Struct, frozen=True):
@@ -112,6 +116,7 @@ class DenoisePlan(msgspec.Struct, frozen=True):
     height: int
     width: int
     leave: tuple[int, ...] = ()
+    shape: DenoiseShape | None = None  # of every row
 
 
 class CopyPlan(msgspec.Struct, frozen=True):

@@ -67,6 +67,31 @@ class StepCoefficients(msgspec.Struct, frozen=True):
     is_roofline: bool = False  # base + kv and row + token + pair overlap: the larger counts; else they add up
 
 
+class DenoiseCoefficients(msgspec.Struct, frozen=True):
+    """What a diffusion replica believes its work costs, in ns of the whole replica (`cost.diffusion` has the formulas).
+
+    A forward pass of `rows` pictures of n tokens: base + token * rows * n + pair * rows * n^2, at least `floor`.
+    """
+
+    base_ns: float  # half a wave of tiles that is never full
+    floor_ns: float  # launches and one read of the weights
+    token_ns: float
+    pair_ns: float
+    patch: int = 16  # pixels of one latent token, each way
+    frame_stride: int = 1  # frames of one latent frame, after the first
+    text_tokens: int = 0  # of the prompt, in the sequence
+    is_floor_hidden: bool = True  # behind the device, as a GPU's launches are; else it adds up, as on a CPU
+    text_ns: float = 0.0  # text encoders, per prompt and pass
+    reference_ns: float = 0.0  # VAE encode, per reference token
+    image_prompt_ns: float = 0.0  # image encoder of an IP-Adapter, per picture
+    decode_ns: float = 0.0  # VAE decode, per pixel
+    control_share: float = 0.0  # of a step, per ControlNet
+    lora_share: float = 0.0  # of a step, per adapter that is not merged
+    speedup: float = 1.0  # of the steps, by a step cache
+    devices: int = 1  # that the replica holds: GPU-seconds are seconds times these
+    error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -96,6 +121,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     host: str = ""  # machine, for the topology penalty
     step_cost: StepCoefficients | None = None
     kv_events: KvEvents | None = None  # None: this replica does not tell
+    denoise_cost: DenoiseCoefficients | None = None  # of a diffusion replica
+    queued_work_ns: Ns = 0  # of a diffusion replica: until all that it holds is done
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):

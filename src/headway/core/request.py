@@ -110,19 +110,72 @@ class TextRequest(msgspec.Struct, frozen=True, tag=True):
     is_idempotent: bool = False  # temperature 0 or a seed: run twice, it says the same, so that it may be hedged
 
 
+class DenoiseShape(msgspec.Struct, frozen=True):
+    """What decides the time of one forward pass of a denoiser, beside the model."""
+
+    height: int
+    width: int
+    frames: int = 1
+    passes: int = 1  # forward passes per step and picture: 2 with classifier-free guidance
+    reference_tokens: int = 0  # of reference pictures, in the sequence (edit, image to image by tokens)
+    control_nets: int = 0
+    image_prompts: int = 0  # pictures that an IP-Adapter encodes
+    loras: int = 0  # adapters that are not merged
+
+    @property
+    def pixels(self) -> int:
+        """Of all frames."""
+        return self.height * self.width * self.frames
+
+
+class LoraUse(msgspec.Struct, frozen=True):
+    """One adapter of a request; scale 0 keeps it resident without effect."""
+
+    id: str
+    scale: float = 1.0
+
+
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
-    """One image or video to denoise. The toy of the walking skeleton; the real one is an issue of its own."""
+    """Pictures or one video to denoise. All that decides its duration is known on arrival (SPEC F2)."""
 
     id: RequestId
     tenant: TenantId
     model: ModelId
-    steps: int
+    steps: int  # `num_inference_steps`
     height: int
     width: int
     seed: int
     arrived_ns: Ns
     slo: Slo = Slo()
     urgency: int = 0
+    frames: int = 1
+    fps: int = 0  # of a video
+    guidance_scale: float = 0.0  # 0: the model's
+    passes: int = 1  # forward passes per step: 2 where the model guides by a second, unconditional one
+    n: int = 1  # pictures of the one prompt; picture k uses seed + k
+    reference_tokens: int = 0
+    strength: float = 1.0
+    loras: tuple[LoraUse, ...] = ()
+    control_nets: tuple[str, ...] = ()
+    image_prompts: int = 0
+    solver: str = ""  # empty: the model's
+    quality: str = ""
+    dtype: str = ""
+    deterministic: bool = False  # in a batch of its own: batches change the last bits
+
+    @property
+    def shape(self) -> DenoiseShape:
+        """What a forward pass of one of its pictures computes."""
+        return DenoiseShape(
+            self.height,
+            self.width,
+            self.frames,
+            self.passes,
+            self.reference_tokens,
+            len(self.control_nets),
+            self.image_prompts,
+            len(self.loras),
+        )
 
 
 LanguageRequest = LlmRequest | TextRequest

@@ -1,0 +1,123 @@
+"""The belief of one diffusion replica: where the catalogue puts it, corrected by what plans took (SPEC F2).
+
+Efficiency and step-cache speed-up of a replica are constants that nobody knows exactly beforehand, so one factor is
+learned for all shapes and one for each shape that was seen often enough; a shape leans on the common factor until then.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from headway.core.plans import DenoisePlan
+from headway.core.reports import DenoiseCoefficients
+from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.core.units import Ns
+from headway.cost.diffusion import decode_ns, encode_ns, gain, left_ns, step_ns
+
+_SHAPES_MAX: Final = 256  # of which the oldest is forgotten
+
+
+class DenoiseCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How fast measured plans correct what is believed."""
+
+    learn: bool = True  # correct the catalogue by what plans took
+    memory_plans: Annotated[int, msgspec.Meta(ge=2)] = 100  # after so many a plan weighs a third
+    trust_plans: Annotated[int, msgspec.Meta(ge=1)] = 5  # plans of a shape that weigh as much as all other shapes
+
+
+class _Factor:
+    """A recursive mean with forgetting: the least squares of one constant."""
+
+    def __init__(self) -> None:
+        self.value, self.count = 1.0, 0
+
+    def observe(self, ratio: float, memory: int) -> None:
+        self.count = min(self.count + 1, memory)
+        self.value += (ratio - self.value) / self.count
+
+
+def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
+    """Return the time of a plan: rows that begin are encoded, all run together, rows that end are decoded.
+
+    Rows of a batch have equally many steps; a ragged one takes as long as its longest row.
+    """
+    shape = plan.shape or DenoiseShape(plan.height, plan.width)
+    pictures = sum(row.pictures for row in plan.rows)
+    begun = sum(row.start == 0 for row in plan.rows)
+    ended = sum(row.pictures for row in plan.rows if row.start + row.count == row.total)
+    steps = max(row.count for row in plan.rows)
+    return begun * encode_ns(cost, shape) + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
+
+
+class DenoiseCost:
+    """Deterministic: plain floats, no clock."""
+
+    def __init__(self, start: DenoiseCoefficients, params: DenoiseCostParams | None = None) -> None:
+        self._start = start
+        self._params = params or DenoiseCostParams()
+        self._common = _Factor()
+        self._shapes: dict[DenoiseShape, _Factor] = {}
+        self._error: _Factor = _Factor()
+
+    @property
+    def error(self) -> float | None:
+        """Mean relative error of the predictions of the last plans, each made before its plan ran."""
+        return self._error.value if self._error.count else None
+
+    @property
+    def coefficients(self) -> DenoiseCoefficients:
+        """What is believed now, for a report: the common factor is in every time."""
+        k, c = self._common.value, self._start
+        return msgspec.structs.replace(
+            c,
+            base_ns=c.base_ns * k,
+            floor_ns=c.floor_ns * k,
+            token_ns=c.token_ns * k,
+            pair_ns=c.pair_ns * k,
+            text_ns=c.text_ns * k,
+            reference_ns=c.reference_ns * k,
+            image_prompt_ns=c.image_prompt_ns * k,
+            decode_ns=c.decode_ns * k,
+            error=self.error,
+        )
+
+    def factor(self, shape: DenoiseShape) -> float:
+        """Measured over catalogue, as far as known for this shape."""
+        known = self._shapes.get(shape)
+        if known is None:
+            return self._common.value
+        trust = self._params.trust_plans
+        return (known.value * known.count + self._common.value * trust) / (known.count + trust)
+
+    def plan_ns(self, plan: DenoisePlan) -> Ns:
+        """Predicted time of a plan."""
+        return round(plan_ns(self._start, plan) * self.factor(_shape(plan)))
+
+    def left_ns(self, request: DiffusionRequest, done: int = 0) -> Ns:
+        """Predicted time of a request alone, from now to its end."""
+        return round(left_ns(self._start, request, done) * self.factor(request.shape))
+
+    def gain(self, shape: DenoiseShape, pictures: int) -> float:
+        """Predicted MFU(b)/MFU(1)."""
+        return gain(self._start, shape, pictures)
+
+    def observe(self, plan: DenoisePlan, took_ns: Ns) -> None:
+        """Fold in one measured plan."""
+        params, predicted = self._params, plan_ns(self._start, plan)
+        if took_ns <= 0 or predicted <= 0:
+            return
+        shape, ratio = _shape(plan), took_ns / predicted
+        self._error.observe(abs(self.factor(shape) / ratio - 1.0), params.memory_plans)
+        if not params.learn:
+            return
+        self._common.observe(ratio, params.memory_plans)
+        known = self._shapes.get(shape)
+        if known is None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                del self._shapes[next(iter(self._shapes))]
+            known = self._shapes[shape] = _Factor()
+        known.observe(ratio, params.memory_plans)
+
+
+def _shape(plan: DenoisePlan) -> DenoiseShape:
+    return plan.shape or DenoiseShape(plan.height, plan.width)

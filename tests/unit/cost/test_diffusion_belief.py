@@ -1,0 +1,90 @@
+"""A replica's belief about denoise plans."""
+
+import pytest
+from msgspec.structs import replace
+
+from headway.core.draw import draw_unit
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.reports import DenoiseCoefficients
+from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.cost.diffusion import decode_ns, encode_ns, step_ns
+from headway.cost.diffusion_belief import DenoiseCost, DenoiseCostParams, plan_ns
+
+COST = DenoiseCoefficients(1000.0, 0.0, 10.0, 0.01, text_ns=500.0, decode_ns=0.5)
+SMALL, LARGE = DenoiseShape(256, 256), DenoiseShape(1024, 1024)
+
+
+def plan(shape: DenoiseShape, *rows: DenoiseRow) -> DenoisePlan:
+    return DenoisePlan(1, 0, rows, shape.height, shape.width, shape=shape)
+
+
+def middle(shape: DenoiseShape) -> DenoisePlan:
+    return plan(shape, DenoiseRow(1, 3, 2, 9))
+
+
+def test_rows_are_encoded_when_they_begin_and_decoded_when_they_end() -> None:  # SPEC G1
+    step = step_ns(COST, SMALL, 3)
+    begins, ends = DenoiseRow(1, 0, 2, 9), DenoiseRow(2, 7, 2, 9, pictures=2)
+    assert plan_ns(COST, plan(SMALL, begins, ends)) == encode_ns(COST, SMALL) + 2 * step + decode_ns(COST, SMALL, 2)
+
+
+def test_a_plan_without_a_shape_has_that_of_its_picture() -> None:
+    bare = DenoisePlan(1, 0, (DenoiseRow(1, 3, 2, 9),), 256, 256)
+    assert plan_ns(COST, bare) == plan_ns(COST, middle(SMALL))
+
+
+def test_it_learns_how_far_the_catalogue_is_off() -> None:  # SPEC F2: within 5 %
+    belief = DenoiseCost(COST)
+    assert belief.error is None
+    for place in range(60):
+        noise = 1 + 0.03 * (2 * draw_unit(1, "noise", 0, place) - 1)
+        belief.observe(middle(SMALL), round(1.25 * noise * plan_ns(COST, middle(SMALL))))
+    assert belief.plan_ns(middle(SMALL)) == pytest.approx(1.25 * plan_ns(COST, middle(SMALL)), rel=0.02)
+    assert belief.coefficients.token_ns == pytest.approx(12.5, rel=0.02)
+    assert belief.coefficients.error is not None
+    assert belief.coefficients.error < 0.05
+
+
+def test_a_shape_that_was_never_seen_leans_on_all_others() -> None:
+    belief = DenoiseCost(COST)
+    for _ in range(50):
+        belief.observe(middle(SMALL), round(1.5 * plan_ns(COST, middle(SMALL))))
+    assert belief.factor(LARGE) == pytest.approx(1.5, rel=0.001)
+    for _ in range(50):
+        belief.observe(middle(LARGE), round(0.9 * plan_ns(COST, middle(LARGE))))
+    assert belief.factor(LARGE) == pytest.approx(0.9, rel=0.05)
+    assert belief.factor(SMALL) == pytest.approx(1.5, rel=0.05)
+
+
+def test_it_follows_a_replica_that_changes() -> None:
+    belief = DenoiseCost(COST, DenoiseCostParams(memory_plans=20))
+    for factor in [1.0] * 40 + [2.0] * 100:
+        belief.observe(middle(SMALL), round(factor * plan_ns(COST, middle(SMALL))))
+    assert belief.factor(SMALL) == pytest.approx(2.0, rel=0.05)
+
+
+def test_without_learning_it_only_measures_its_error() -> None:
+    belief = DenoiseCost(COST, DenoiseCostParams(learn=False))
+    for _ in range(10):
+        belief.observe(middle(SMALL), round(1.25 * plan_ns(COST, middle(SMALL))))
+    assert belief.factor(SMALL) == 1.0
+    assert belief.error == pytest.approx(0.2, rel=0.001)  # 1 / 1.25 - 1
+
+
+def test_what_a_request_has_left_follows_what_was_learned() -> None:
+    belief = DenoiseCost(COST)
+    request = DiffusionRequest(RequestId("req-1"), TenantId("t"), ModelId("m"), 4, 256, 256, 1, 0)
+    before = belief.left_ns(request)
+    for _ in range(500):
+        belief.observe(middle(SMALL), round(2 * plan_ns(COST, middle(SMALL))))
+    assert belief.left_ns(request) == pytest.approx(2 * before, rel=0.001)
+    assert belief.left_ns(request, 3) < belief.left_ns(request, 2)
+
+
+def test_it_remembers_a_bounded_number_of_shapes() -> None:
+    belief = DenoiseCost(COST)
+    for side in range(300):
+        shape = replace(SMALL, height=16 * (side + 1))
+        belief.observe(middle(shape), round(2 * plan_ns(COST, middle(shape))))
+    assert len(belief._shapes) == 256
