@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "simulate": "Run the scheduler on a virtual clock, without a model.",
     "compare": "Compare policies in simulation, as a report.",
     "bench": "Put a load on a server and print what its clients saw.",
+    "calibrate": "Fit what steps cost to logs of a server, and write a cost file.",
     "trace": "Export what a server did: a Perfetto/Chrome trace, JSON lines or Parquet.",
     "policies": "List every policy: what it sees, what it is good at, its blind spot.",
     "models": "List the models on this machine, or fetch one.",
