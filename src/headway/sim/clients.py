@@ -1,5 +1,7 @@
 """Simulated clients: what they received, when they leave, and when their streams close."""
 
+from typing import TYPE_CHECKING, Protocol
+
 import msgspec
 
 from headway.core.decisions import Decision
@@ -8,6 +10,9 @@ from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
 from headway.core.units import Ns
+
+if TYPE_CHECKING:  # streams say which source they came from, and arrivals begin streams
+    from headway.sim.offers import Arrivals
 
 
 class Stream(msgspec.Struct):
@@ -23,6 +28,12 @@ class Stream(msgspec.Struct):
     stop_after: int | None = None  # tokens after which the edge finds a stop string
     has_left: bool = False
     degraded: tuple[tuple[str, int | str], ...] = ()
+    arrivals: "Arrivals | None" = None  # the source that it came from; told when it is over
+
+    @property
+    def first_ns(self) -> Ns | None:
+        """When its first token came."""
+        return self.times_ns[0] if self.times_ns else None
 
     @property
     def ttft_ns(self) -> Ns | None:
@@ -36,18 +47,33 @@ class Stream(msgspec.Struct):
         return (self.times_ns[-1] - self.times_ns[0]) / (count - 1) if count > 1 else None
 
 
-class Clients:
-    """All streams of a run, by request id, in the order of their start."""
+class Sink(Protocol):
+    """Takes what is over, so that a run holds what is in flight and nothing else."""
 
-    def __init__(self) -> None:
+    def request(self, record: EvidenceRecord, stream: Stream) -> None:
+        """A request is over; its stream is forgotten after this call."""
+        ...
+
+    def decision(self, decision: Decision) -> None:
+        """A decision that belongs to no request's record."""
+        ...
+
+
+class Clients:
+    """The streams of a run, by request id, in the order of their start: all of them, or those a sink has not got."""
+
+    def __init__(self, sink: Sink | None = None) -> None:
         self.streams: dict[RequestId, Stream] = {}
         self.decisions: list[Decision] = []
-        self.open = 0
+        self.open = 0  # without an end
+        self.unrecorded = 0  # without evidence
+        self._sink = sink
 
-    def start(self, request: RequestId, at_ns: Ns, leave_after: int | None, stop_after: int | None) -> None:
+    def start(self, request: RequestId, stream: Stream) -> None:
         """A client sends its request."""
-        self.streams[request] = Stream(at_ns, leave_after=leave_after, stop_after=stop_after)
+        self.streams[request] = stream
         self.open += 1
+        self.unrecorded += 1
 
     def deliver(self, effect: Deliver, at_ns: Ns) -> Stream:
         """Take tokens. Raises InvariantError for a gap, a repetition, or a token after the end."""
@@ -77,8 +103,16 @@ class Clients:
         return stream
 
     def record(self, entry: Decision | EvidenceRecord) -> None:
-        """Keep decisions and evidence."""
+        """Keep decisions and evidence, or hand them on."""
+        sink = self._sink
         if isinstance(entry, Decision):
-            self.decisions.append(entry)
-        else:
+            if sink is None:
+                self.decisions.append(entry)
+            else:
+                sink.decision(entry)
+            return
+        self.unrecorded -= 1
+        if sink is None:
             self.streams[entry.request].evidence = entry
+        else:
+            sink.request(entry, self.streams.pop(entry.request))

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -10,7 +10,6 @@ from headway.core.effects import (
     AbortCopy,
     Admitted,
     Deliver,
-    Effect,
     End,
     Propose,
     Record,
@@ -32,18 +31,22 @@ from headway.core.events import (
     TextStopped,
     TimerFired,
 )
+from headway.core.evidence import EvidenceRecord
 from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import Request
 from headway.core.units import Ns
-from headway.sim.clients import Clients
+from headway.sim.clients import Clients, Sink, Stream
 from headway.sim.eventlog import EventLog, Turn
 from headway.sim.executor import SimEngine, SimExecutor
 from headway.sim.network import Gather, Network, NetworkParams
+from headway.sim.offers import Offers
 from headway.sim.transport import Copies
 from headway.sim.truth import StepTruth
+from headway.workload.offered import Source
 
 Action: TypeAlias = Callable[[Ns], None]
+Do: TypeAlias = Callable[[Any], None]  # Any: each action on the heap stands with its own kind of argument
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -75,24 +78,47 @@ class SimParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Simulation:
     """Nodes, clients and their world on one heap of (time, number)."""
 
-    def __init__(self, params: SimParams) -> None:
+    def __init__(self, params: SimParams, sink: Sink | None = None) -> None:
+        """`sink` takes what is over, and nothing of it is kept; without one `clients` keeps everything."""
         self.now_ns: Ns = 0
         self.params = params
-        self.clients, self.network, self.log = Clients(), Network(params.network), EventLog()
+        self.clients, self.network, self.log = Clients(sink), Network(params.network), EventLog()
         self.lives: dict[NodeId, Life] = {}
         self.gathers: dict[GroupId, Gather] = {}
         self.copies = Copies(self)
         self.turns = 0
+        self.offers = Offers(self)
         self._machines: dict[NodeId, Machine] = {}
-        self._heap: list[tuple[Ns, int, Action]] = []
+        self._heap: list[tuple[Ns, int, Do, object]] = []
         self._number = 0
+        self._effects: dict[type, Callable[[Life, Any], None]] = {  # Any: each with its own kind of effect
+            Send: self._send,
+            RunStep: self._run_step,
+            Deliver: self._deliver,
+            WakeAt: self._wake,
+            Admitted: lambda _, effect: self.clients.admitted(effect),
+            End: self._end,
+            Record: self._record,
+            RunDenoise: self._run_denoise,
+            StartCopy: lambda life, effect: self.copies.start(life, effect.plan),
+            AbortCopy: lambda life, effect: self.copies.abort(life, effect.transfer),
+            Propose: self._propose,
+        }
 
     # Time
 
     def at(self, at_ns: Ns, action: Action) -> None:
         """Run an action at a time; equal times run in the order of this call."""
+        self.schedule(at_ns, self._act, action)
+
+    def _act(self, action: Action) -> None:
+        action(self.now_ns)
+
+    def schedule(self, at_ns: Ns, do: Do, what: object) -> None:
+        """Call `do(what)` at a time; equal times run in the order of this call."""
         self._number += 1
-        heapq.heappush(self._heap, (max(at_ns, self.now_ns), self._number, action))
+        now_ns = self.now_ns
+        heapq.heappush(self._heap, (at_ns if at_ns > now_ns else now_ns, self._number, do, what))
 
     def run(self, until_ns: Ns | None = None, is_done: Callable[[], bool] | None = None) -> None:
         """Run to the end of all events, to a time, or until `is_done` answers yes after an event."""
@@ -101,10 +127,19 @@ class Simulation:
             if until_ns is not None and heap[0][0] > until_ns:
                 self.now_ns = until_ns
                 return
-            self.now_ns, _, action = heapq.heappop(heap)
-            action(self.now_ns)
+            self.now_ns, _, do, what = heapq.heappop(heap)
+            do(what)
             if is_done is not None and is_done():
                 return
+
+    def serve(self, until_ns: Ns | None = None) -> bool:
+        """Run until every source is dry and every request has its record; False: `until_ns` came first."""
+        if not self._is_served():
+            self.run(until_ns, self._is_served)
+        return self._is_served()
+
+    def _is_served(self) -> bool:
+        return not self.offers.waiting and not self.clients.unrecorded
 
     # Nodes
 
@@ -125,26 +160,27 @@ class Simulation:
             life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self._results(life, at_ns, make))
         for peer, other in list(self.lives.items()):
             if peer != node and other.is_alive:
-                self._tell(peer, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation), node)
+                self._tell(peer, node, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation))
                 joined = other.incarnation
-                self._tell(node, lambda at_ns, p=peer, i=joined: PeerJoined(at_ns, "start", p, i), peer)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+                self._tell(node, peer, lambda at_ns, p=peer, i=joined: PeerJoined(at_ns, "start", p, i))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
     def _results(self, life: Life, at_ns: Ns, make: Callable[[Ns], Event | None]) -> None:
-        def finish(now_ns: Ns) -> None:
-            if life.is_alive and (event := make(now_ns)) is not None:
-                self._turn(life, event)
+        self.schedule(at_ns, self._finish, (life, make))
 
-        self.at(at_ns, finish)
+    def _finish(self, due: tuple[Life, Callable[[Ns], Event | None]]) -> None:
+        life, make = due
+        if life.is_alive and (event := make(self.now_ns)) is not None:
+            self._turn(life, event)
 
-    def _tell(self, dst: NodeId, make: Callable[[Ns], Event], src: NodeId) -> None:
+    def _tell(self, dst: NodeId, src: NodeId, make: Callable[[Ns], Event]) -> None:
         """Deliver an event that a connection carries, FIFO with its messages."""
-        life = self.lives[dst]
+        at_ns = self.network.arrival(src, dst, self.now_ns)
+        self.schedule(at_ns, self._arrive, (self.lives[dst], make(at_ns)))
 
-        def arrive(at_ns: Ns) -> None:
-            if life.is_alive:
-                self._turn(life, make(at_ns))
-
-        self.at(self.network.arrival(src, dst, self.now_ns), arrive)
+    def _arrive(self, due: tuple[Life, Event]) -> None:
+        life, event = due
+        if life.is_alive:
+            self._turn(life, event)
 
     def kill(self, node: NodeId) -> None:
         """The node's process dies: what it has not sent is lost; peers notice after a while."""
@@ -156,7 +192,7 @@ class Simulation:
         def notice(_: Ns) -> None:
             for peer, other in list(self.lives.items()):
                 if peer != node and other.is_alive:
-                    self._tell(peer, lambda now_ns: PeerLost(now_ns, "kill", node, incarnation), node)
+                    self._tell(peer, node, lambda now_ns: PeerLost(now_ns, "kill", node, incarnation))
 
         self.at(self.now_ns + self.params.network.detect_ns, notice)
 
@@ -177,49 +213,30 @@ class Simulation:
             life.node.check_invariants()
         if self.params.log:
             self.log.write(Turn(life.node.id, life.incarnation, event, effects))
+        perform = self._effects
         for effect in effects:
-            if type(effect) is Deliver:  # one per token: most effects of a run
-                self._deliver(life, effect)
-            else:
-                self._perform(life, effect)
+            perform[type(effect)](life, effect)
 
     # Effects
 
-    def _perform(self, life: Life, effect: Effect) -> None:
-        now_ns = self.now_ns
-        match effect:
-            case Send():
-                self._send(life, effect)
-            case RunStep():
-                assert life.executor is not None
-                life.executor.run_step(effect.plan, now_ns)
-            case Deliver():
-                self._deliver(life, effect)
-            case WakeAt():
-                self._results(life, effect.at_ns, lambda at_ns: TimerFired(at_ns, effect.timer, effect.timer))
-            case Admitted():
-                self.clients.admitted(effect)
-            case End():
-                self._end(life, effect)
-            case Record():
-                self.clients.record(effect.entry)
-            case RunDenoise():
-                assert life.executor is not None
-                life.executor.run_denoise(effect.plan, now_ns)
-            case StartCopy():
-                self.copies.start(life, effect.plan)
-            case AbortCopy():
-                self.copies.abort(life, effect.transfer)
-            case Propose():
-                self._propose(life, effect)
-            case _:
-                assert_never(effect)
+    def _run_step(self, life: Life, effect: RunStep) -> None:
+        assert life.executor is not None
+        life.executor.run_step(effect.plan, self.now_ns)
+
+    def _run_denoise(self, life: Life, effect: RunDenoise) -> None:
+        assert life.executor is not None
+        life.executor.run_denoise(effect.plan, self.now_ns)
+
+    def _wake(self, life: Life, effect: WakeAt) -> None:
+        at_ns = max(effect.at_ns, self.now_ns)
+        self.schedule(at_ns, self._arrive, (life, TimerFired(at_ns, effect.timer, effect.timer)))
 
     def _send(self, life: Life, effect: Send) -> None:
         src, dst, message = life.node.id, effect.dst, effect.message
         if dst not in self.lives or (self.network.drop is not None and self.network.drop(src, dst, message)):
             return
-        self._tell(dst, lambda at_ns: MessageArrived(at_ns, f"{src}", src, message), src)
+        at_ns = self.network.arrival(src, dst, self.now_ns)
+        self.schedule(at_ns, self._arrive, (self.lives[dst], MessageArrived(at_ns, src, src, message)))
 
     def _deliver(self, life: Life, effect: Deliver) -> None:
         stream = self.clients.deliver(effect, self.now_ns)
@@ -233,15 +250,21 @@ class Simulation:
             self._results(life, self.now_ns, lambda at_ns: TextStopped(at_ns, "edge", request, count - 1))
 
     def _end(self, life: Life, effect: End) -> None:
-        stream = self.clients.end(effect, self.now_ns)
+        now_ns, request = self.now_ns, effect.request
+        stream = self.clients.end(effect, now_ns)
+        if stream.arrivals is not None:
+            self.offers.go_on(stream.arrivals, request)
         if stream.has_left:  # nobody is there to take the last byte; the front closes it by itself
             return
-        first_ns = stream.times_ns[0] if stream.times_ns else None
-        self._results(
-            life,
-            self.now_ns + self.params.flush_ns,
-            lambda at_ns: StreamClosed(at_ns, "edge", effect.request, first_ns, 0),
-        )
+        closed_ns = now_ns + self.params.flush_ns
+        event = StreamClosed(closed_ns, "edge", request, stream.first_ns, 0)
+        self.schedule(closed_ns, self._arrive, (life, event))
+
+    def _record(self, _: Life, effect: Record) -> None:
+        entry = effect.entry
+        self.clients.record(entry)
+        if isinstance(entry, EvidenceRecord):
+            self.offers.recorded(entry.request)
 
     def _propose(self, life: Life, effect: Propose) -> None:
         gather, step = self.gathers[effect.group], effect.step
@@ -280,10 +303,14 @@ class Simulation:
         """A client sends a request at a time."""
 
         def send(now_ns: Ns) -> None:
-            self.clients.start(request.id, now_ns, leave_after, stop_after)
+            self.clients.start(request.id, Stream(now_ns, leave_after=leave_after, stop_after=stop_after))
             self.feed(front, RequestArrived(now_ns, request.id, request, now_ns, now_ns))
 
         self.at(at_ns, send)
+
+    def offer(self, front: NodeId, source: Source) -> None:
+        """Let a source's requests arrive at a front, each pulled when the one before it has arrived."""
+        self.offers.open(front, source)
 
     def leave(self, front: NodeId, request: RequestId) -> None:
         """A client disconnects now, wherever its request is."""

@@ -17,6 +17,7 @@ from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import ControlNode, DiffusionNode, FrontConfig, FrontNode, Membership, WorkerConfig, WorkerNode
 from headway.sched.runtime.group import GroupParams
+from headway.sim.clients import Sink
 from headway.sim.driver import Machine, SimParams, Simulation
 from headway.sim.truth import LinearTruth
 
@@ -51,9 +52,10 @@ def replica_id(place: int) -> NodeId:
 class Fleet:
     """One front and its replicas in a simulation."""
 
-    def __init__(self, params: FleetParams) -> None:
+    def __init__(self, params: FleetParams, sink: Sink | None = None) -> None:
+        """`sink`: takes what is over, as `Simulation` says."""
         self.params = params
-        self.sim = Simulation(params.sim)
+        self.sim = Simulation(params.sim, sink)
         self.replicas = [replica_id(place) for place in range(params.replicas)]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
         self.sim.add(CONTROL, Machine(lambda _: self.build_control()))

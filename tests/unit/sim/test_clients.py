@@ -4,14 +4,14 @@ from headway.core.effects import Deliver, End
 from headway.core.errors import InvariantError
 from headway.core.ids import RequestId
 from headway.core.request import FinishReason
-from headway.sim.clients import Clients
+from headway.sim.clients import Clients, Stream
 
 REQ = RequestId("req-1")
 
 
 def clients() -> Clients:
     made = Clients()
-    made.start(REQ, 100, None, None)
+    made.start(REQ, Stream(100))
     return made
 
 

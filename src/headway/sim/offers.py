@@ -1,0 +1,72 @@
+"""What sources offer to a simulation: pulled one by one, so that memory holds what is in flight."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from headway.core.events import RequestArrived
+from headway.core.ids import NodeId, RequestId
+from headway.core.units import NS_PER_S, Ns
+from headway.sim.clients import Stream
+from headway.workload.offered import Offered, Source
+
+if TYPE_CHECKING:  # the driver owns the offers, and the offers schedule on the driver
+    from headway.sim.driver import Simulation
+
+LINGER_NS: Final = NS_PER_S  # after its evidence a dispatch of a request may still be under way (a hedge that lost)
+
+
+class Arrivals:
+    """One source at one front: a single arrival of its open end waits for its time."""
+
+    def __init__(self, front: NodeId, source: Source) -> None:
+        self.front, self.source = front, source
+        self.rest: Iterator[Offered] = source.first()
+
+
+class Offers:
+    """Lets requests arrive, and knows how long their answers get."""
+
+    def __init__(self, sim: "Simulation") -> None:
+        self.lengths: dict[RequestId, int] = {}  # output tokens, for the engines; forgotten when all is over
+        self.waiting = 0  # requests that wait for their time
+        self._sim = sim
+        self._over: deque[tuple[Ns, RequestId]] = deque()
+
+    def open(self, front: NodeId, source: Source) -> None:
+        """Begin to pull from a source."""
+        self._pull(Arrivals(front, source))
+
+    def _pull(self, arrivals: Arrivals) -> None:
+        item = next(arrivals.rest, None)
+        if item is not None:
+            self._expect(arrivals, item, is_first=True)
+
+    def _expect(self, arrivals: Arrivals, item: Offered, *, is_first: bool) -> None:
+        self.waiting += 1
+        self._sim.schedule(item.request.arrived_ns, self._arrive, (arrivals, item, is_first))
+
+    def _arrive(self, due: tuple[Arrivals, Offered, bool]) -> None:
+        arrivals, item, is_first = due
+        sim, request = self._sim, item.request
+        self.waiting -= 1
+        if is_first:
+            self._pull(arrivals)
+        self.lengths[request.id] = item.output_tokens
+        sim.clients.start(request.id, Stream(sim.now_ns, arrivals=arrivals))
+        sim.feed(arrivals.front, RequestArrived(sim.now_ns, request.id, request, sim.now_ns, sim.now_ns))
+
+    def go_on(self, arrivals: Arrivals, ended: RequestId) -> None:
+        """An answer is over: its client may have something more to say."""
+        item = arrivals.source.after(ended, self._sim.now_ns)
+        if item is not None:
+            self._expect(arrivals, item, is_first=False)
+
+    def recorded(self, request: RequestId) -> None:
+        """Nothing more will happen to a request."""
+        if request not in self.lengths:
+            return
+        over, now_ns = self._over, self._sim.now_ns
+        over.append((now_ns + LINGER_NS, request))
+        while over[0][0] < now_ns:
+            del self.lengths[over.popleft()[1]]
