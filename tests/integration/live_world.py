@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -130,6 +131,10 @@ def diffusion_replica(name: str, folder: Path | None = None) -> ReplicaSpec:
     return ReplicaSpec(NodeId(name), PICTURES, (FRONT, CONTROL), CONTROL, diffusion=spec, event_logs=logs, drain_s=1.0)
 
 
+def _has_reported(live: Live, node: NodeId) -> bool:
+    return live.board.replicas[node].report is not None
+
+
 @contextlib.asynccontextmanager
 async def running(
     *replicas: ReplicaSpec,
@@ -153,7 +158,10 @@ async def running(
     live = Live(plan, Clock(), lambda node, line: lines.append((node, line)))
     try:
         await asyncio.wait_for(live.start(), PATIENCE_S)
-        yield World(live, lines)
+        world = World(live, lines)
+        for spec in replicas:  # a burst before a replica's first report goes to those that have reported
+            await world.until(partial(_has_reported, live, spec.node), f"{spec.node} reports")
+        yield world
         live.check()
     finally:
         await live.stop()
