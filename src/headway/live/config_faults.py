@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.live.config_words import choices, join, kind_text, toml_text, type_text
+from headway.live.config_words import choices, join, kind_text, tags, toml_text, type_text
 from headway.sched.registry import PolicyChoice
 
 Child: TypeAlias = tuple[str, object, object]  # key, type, value
@@ -33,8 +33,20 @@ def section_type(hint: object) -> type[msgspec.Struct] | None:
     return structs[0] if len(structs) == 1 and not rest else None
 
 
+def chosen_kind(hint: object, value: object) -> object:
+    """Of a union of tables that are told apart by a key: the one that a value names, else the union."""
+    options = [option for option in get_args(hint) if isinstance(option, type) and issubclass(option, msgspec.Struct)]
+    if get_origin(hint) in (Union, UnionType) and isinstance(value, Mapping):
+        for option in options:
+            tag = option.__struct_config__.tag
+            if tag is not None and value.get(str(option.__struct_config__.tag_field)) == tag:
+                return option
+    return hint
+
+
 def children(hint: object, value: object, key: str) -> Iterator[Child]:
     """What stands inside a table or a list, as far as it is known what belongs there."""
+    hint = chosen_kind(hint, value)
     section, arguments = section_type(hint), get_args(hint)
     if section is not None and isinstance(value, Mapping):
         hints = get_type_hints(section, include_extras=True)
@@ -47,11 +59,12 @@ def children(hint: object, value: object, key: str) -> Iterator[Child]:
 
 def unknown_key(hint: object, value: object, key: str = "") -> Fault | None:
     """The first key that the tree does not have, with the nearest one that it has."""
+    hint = chosen_kind(hint, value)
     section = section_type(hint)
     if section is not None and isinstance(value, Mapping):
         known = section.__struct_fields__
         for name in value:
-            if name not in known:
+            if name not in known and name != section.__struct_config__.tag_field:
                 return Fault(key, f"unknown key `{join(key, name)}`{_hint(section, key, name, value[name])}")
     for inner_key, inner_hint, inner in children(hint, value, key):
         fault = unknown_key(inner_hint, inner, inner_key)
@@ -105,7 +118,15 @@ def _numbers(value: object) -> Iterator[float]:
 
 
 def _text(hint: object, value: object, key: str, reason: str) -> str:
-    section, allowed = section_type(hint), choices(hint)
+    hint = chosen_kind(hint, value)
+    section, allowed, kinds = section_type(hint), choices(hint), tags(hint)
+    if kinds is not None:
+        given = value.get(kinds[0]) if isinstance(value, Mapping) else None
+        near = difflib.get_close_matches(given, kinds[1], n=1) if isinstance(given, str) else []
+        known = ", ".join(toml_text(kind) for kind in kinds[1])
+        return f"expected a table whose `{kinds[0]}` is one of {known}" + (
+            f"; did you mean {toml_text(near[0])}?" if near else ""
+        )
     if section is PolicyChoice and isinstance(value, str):
         name = key.rpartition(".")[2]
         return f"expected a table, got text; write `{name} = {{ type = {toml_text(value)} }}`"

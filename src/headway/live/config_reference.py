@@ -12,7 +12,7 @@ import msgspec
 from headway.live.config_faults import section_type
 from headway.live.config_policies import POLICIES
 from headway.live.config_texts import TEXTS
-from headway.live.config_words import toml_text, type_text
+from headway.live.config_words import tags, toml_text, type_text
 from headway.sched.registry import discover
 
 PARTS: Final = {"slo": "ROUTE"}  # how the reference calls the open key of a table of tables
@@ -83,15 +83,15 @@ def sections(tree_type: type[msgspec.Struct], at: Place = ROOT) -> Iterator[Sect
     rows: list[Row] = []
     inner: list[Section] = []
     for field in msgspec.structs.fields(tree_type):
-        key, hint = f"{at.path}.{field.name}".lstrip("."), hints[field.name]
+        key, hint = f"{at.path.partition(' ')[0]}.{field.name}".lstrip("."), hints[field.name]
         text = TEXTS.get(key, comments.get(field.name, ""))
         default = _default(field) if at.default is None else getattr(at.default, field.name)
-        section, part = section_type(hint), _part(key, hint)
+        section, parts = section_type(hint), _parts(key, hint)
         if section is not None:
             inner += sections(section, Place(key, text, default if isinstance(default, msgspec.Struct) else None))
             continue
         rows.append(Row(field.name, type_text(hint), _shown(default), text))
-        if part is not None:
+        for part in parts:
             inner += sections(part[1], Place(part[0]))
     if rows:
         text = inspect.cleandoc(tree_type.__doc__ or "")
@@ -99,17 +99,37 @@ def sections(tree_type: type[msgspec.Struct], at: Place = ROOT) -> Iterator[Sect
     yield from inner
 
 
-def _part(key: str, hint: object) -> tuple[str, type[msgspec.Struct]] | None:
-    """The table that stands inside a table of tables or a list of tables."""
+def _parts(key: str, hint: object) -> list[tuple[str, type[msgspec.Struct]]]:
+    """The tables that stand inside a table of tables or a list of tables; of a union each, by the key that tells."""
     arguments = get_args(hint)
-    inner = section_type(arguments[-1 if get_origin(hint) is dict else 0]) if arguments else None
-    if inner is None:
-        return None
-    return (f"{key}.{PARTS.get(key, 'NAME')}" if get_origin(hint) is dict else f"{key}[]"), inner
+    if not arguments:
+        return []
+    is_table, is_list = get_origin(hint) is dict, get_origin(hint) in (tuple, list)
+    held = arguments[-1 if is_table else 0] if is_table or is_list else hint
+    place = f"{key}.{PARTS.get(key, 'NAME')}" if is_table else f"{key}[]" if is_list else key
+    inner = section_type(held)
+    if inner is not None:
+        return [(place, inner)] if is_table or is_list else []
+    if tags(held) is None:
+        return []
+    return [(f"{place} {_told(option)}", option) for option in get_args(held)]
+
+
+def _told(option: type[msgspec.Struct]) -> str:
+    config = option.__struct_config__
+    return f'{config.tag_field} = "{config.tag}"'
 
 
 def field_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The comment on the line of each field of the class body."""
+    """The comment on the line of each field of the class body, and of those of the structs that it is made from."""
+    found: dict[str, str] = {}
+    for part in reversed(struct.__mro__):
+        if issubclass(part, msgspec.Struct) and part is not msgspec.Struct:
+            found |= _body_comments(part)
+    return found
+
+
+def _body_comments(struct: type[msgspec.Struct]) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(struct))
     found: dict[str, str] = {}
     name, depth = "", 0
@@ -152,13 +172,19 @@ def policies_text(package: str, key: str) -> str:
 
 
 def _title(name: str) -> str:
-    return f"## [[{name[:-2]}]]" if name.endswith("[]") else f"## [{name}]"
+    path, _, kind = name.partition(" ")
+    title = f"## [[{path[:-2]}]]" if path.endswith("[]") else f"## [{path}]"
+    return f"{title} {kind}".rstrip()
 
 
 def reference(tree_type: type[msgspec.Struct], head: str) -> str:
     """The whole page."""
     parts = [head.rstrip()]
+    shown: set[str] = set()  # tables that several kinds of a union have
     for section in sections(tree_type):
+        if section.name in shown:
+            continue
+        shown.add(section.name)
         title = _title(section.name) if section.name else "## Top level"
         table = ["| key | type | default | meaning |", "|---|---|---|---|"]
         table += [f"| `{row.key}` | {row.type} | `{row.default}` | {row.comment} |" for row in section.rows]

@@ -25,6 +25,9 @@ def type_text(hint: object) -> str:
         limits = [text for meta in arguments[1:] if isinstance(meta, msgspec.Meta) for text in _limits(meta)]
         return type_text(arguments[0]) + (f" ({', '.join(limits)})" if limits else "")
     if origin in (Union, UnionType):
+        kinds = tags(hint)
+        if kinds is not None:
+            return f"table by `{kinds[0]}`: {', '.join(toml_text(kind) for kind in kinds[1])}"
         return " or ".join(type_text(argument) for argument in arguments)
     if origin is Literal:
         return " or ".join(f'`"{argument}"`' for argument in arguments)
@@ -40,6 +43,18 @@ def type_text(hint: object) -> str:
     shown = getattr(hint, "__name__", str(hint))
     supertype = getattr(hint, "__supertype__", None)
     return type_text(supertype) if supertype is not None else _NAMES.get(shown, shown)
+
+
+def tags(hint: object) -> tuple[str, tuple[str, ...]] | None:
+    """The key that tells the tables of a union apart, and what it may be; None for any other type."""
+    configs = [
+        option.__struct_config__
+        for option in get_args(hint)
+        if isinstance(option, type) and issubclass(option, msgspec.Struct)
+    ]
+    if len(configs) < 2 or any(config.tag is None for config in configs):
+        return None
+    return str(configs[0].tag_field), tuple(str(config.tag) for config in configs)
 
 
 def _limits(meta: msgspec.Meta) -> Iterator[str]:
@@ -88,7 +103,9 @@ def toml_text(value: object) -> str:
         case str():
             return msgspec.json.encode(value).decode()
         case msgspec.Struct():
-            shown = {name: getattr(value, name) for name in value.__struct_fields__}
+            config = value.__struct_config__
+            kind = {} if config.tag is None else {str(config.tag_field): config.tag}
+            shown = kind | {name: getattr(value, name) for name in value.__struct_fields__}
             return toml_text({name: item for name, item in shown.items() if item is not None})
         case Mapping():
             return "{" + ", ".join(f"{name} = {toml_text(item)}" for name, item in value.items()) + "}"

@@ -1,0 +1,66 @@
+"""Prompts as runs of one token value each: equal exactly as far as their runs are, and cheap to make and to hash.
+
+Two runs of new text get different values (but for chance, 2**-32 per pair), so only what is meant to be shared is.
+"""
+
+import math
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from headway.core.blockhash import block_hashes
+from headway.core.draw import draw_u64, draw_unit
+from headway.workload.offered import ANSWER_TOKEN
+
+VALUES: Final = 1 << 32  # block hashes take tokens of 32 bits
+HEADS_KEPT: Final = 256  # beginnings that are kept made and hashed; another one is made again
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """Tokens and the hashes of their full blocks."""
+
+    tokens: tuple[int, ...]
+    hashes: tuple[bytes, ...]
+
+
+def run_value(seed: int, key: str) -> int:
+    """The token value of a run of new text; never that of an answer."""
+    value = draw_u64(seed, key, 0, 0) % VALUES
+    return value if value != ANSWER_TOKEN else ANSWER_TOKEN + 1
+
+
+def extend(prompt: Prompt, new: tuple[int, ...], root: bytes, block_tokens: int) -> Prompt:
+    """Append tokens; only blocks that they fill are hashed."""
+    tokens = prompt.tokens + new
+    done = len(prompt.hashes)
+    parent = prompt.hashes[-1] if done else root
+    return Prompt(tokens, prompt.hashes + block_hashes(parent, tokens[done * block_tokens :], block_tokens))
+
+
+class Heads:
+    """The beginnings that prompts of one workload share, by family."""
+
+    def __init__(self, seed: int, name: str, families: int, skew: float) -> None:
+        """`skew`: exponent of Zipf's law over the families."""
+        self._seed, self._name, self._families = seed, name, families
+        weights = (1.0 / rank**skew for rank in range(1, families + 1)) if skew else ()
+        self._sums = list(accumulate(weights))
+        self._made = lru_cache(maxsize=HEADS_KEPT)(self._make)
+
+    def family(self, key: str) -> int:
+        """Draw the family of a prompt."""
+        u = draw_unit(self._seed, f"{self._name}/family/{key}", 0, 0)
+        if not self._sums:
+            return math.floor(u * self._families)
+        return min(bisect_right(self._sums, u * self._sums[-1]), self._families - 1)
+
+    def head(self, family: int, tokens: int, root: bytes, block_tokens: int) -> Prompt:
+        """The first tokens of a family's prompts."""
+        return self._made(family, tokens, root, block_tokens)
+
+    def _make(self, family: int, tokens: int, root: bytes, block_tokens: int) -> Prompt:
+        value = run_value(self._seed, f"{self._name}/head/{family}")
+        return extend(Prompt((), ()), (value,) * tokens, root, block_tokens)
