@@ -25,7 +25,6 @@ from headway.core.events import (
     MessageArrived,
     PeerJoined,
     PeerLost,
-    Proposals,
     RequestArrived,
     StreamClosed,
     TextStopped,
@@ -39,7 +38,8 @@ from headway.core.units import Ns
 from headway.sim.clients import Clients, Sink, Stream
 from headway.sim.eventlog import EventLog, Turn
 from headway.sim.executor import SimEngine, SimExecutor
-from headway.sim.network import Gather, Network, NetworkParams
+from headway.sim.groups import Groups
+from headway.sim.network import Network, NetworkParams
 from headway.sim.offers import Offers
 from headway.sim.transport import Copies
 from headway.sim.truth import StepTruth
@@ -84,7 +84,7 @@ class Simulation:
         self.params = params
         self.clients, self.network, self.log = Clients(sink), Network(params.network), EventLog()
         self.lives: dict[NodeId, Life] = {}
-        self.gathers: dict[GroupId, Gather] = {}
+        self.groups = Groups(self)
         self.copies = Copies(self)
         self.turns = 0
         self.offers = Offers(self)
@@ -102,7 +102,7 @@ class Simulation:
             RunDenoise: self._run_denoise,
             StartCopy: lambda life, effect: self.copies.start(life, effect.plan),
             AbortCopy: lambda life, effect: self.copies.abort(life, effect.transfer),
-            Propose: self._propose,
+            Propose: lambda life, effect: self.groups.propose(life, effect),
         }
 
     # Time
@@ -150,27 +150,28 @@ class Simulation:
 
     def group(self, group: GroupId, members: tuple[NodeId, ...]) -> None:
         """Join ranks to a group."""
-        self.gathers[group] = Gather(group, members)
+        self.groups.join(group, members)
 
     def _start(self, node: NodeId, incarnation: int) -> None:
         machine = self._machines[node]
         life = self.lives[node] = Life(machine.build(incarnation), incarnation)
         if machine.truth is not None:
             engine = None if machine.engine is None else machine.engine()
-            life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self._results(life, at_ns, make))
+            life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self.promise(life, at_ns, make))
         for peer, other in list(self.lives.items()):
             if peer != node and other.is_alive:
                 self._tell(peer, node, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation))
                 joined = other.incarnation
                 self._tell(node, peer, lambda at_ns, p=peer, i=joined: PeerJoined(at_ns, "start", p, i))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
-    def _results(self, life: Life, at_ns: Ns, make: Callable[[Ns], Event | None]) -> None:
+    def promise(self, life: Life, at_ns: Ns, make: Callable[[Ns], Event | None]) -> None:
+        """Make an event at a time, and let a node handle it if it still lives."""
         self.schedule(at_ns, self._finish, (life, make))
 
     def _finish(self, due: tuple[Life, Callable[[Ns], Event | None]]) -> None:
         life, make = due
         if life.is_alive and (event := make(self.now_ns)) is not None:
-            self._turn(life, event)
+            self.turn(life, event)
 
     def _tell(self, dst: NodeId, src: NodeId, make: Callable[[Ns], Event]) -> None:
         """Deliver an event that a connection carries, FIFO with its messages."""
@@ -180,7 +181,7 @@ class Simulation:
     def _arrive(self, due: tuple[Life, Event]) -> None:
         life, event = due
         if life.is_alive:
-            self._turn(life, event)
+            self.turn(life, event)
 
     def kill(self, node: NodeId) -> None:
         """The node's process dies: what it has not sent is lost; peers notice after a while."""
@@ -204,9 +205,10 @@ class Simulation:
         """Hand an event to a node now."""
         life = self.lives[node]
         if life.is_alive:
-            self._turn(life, event)
+            self.turn(life, event)
 
-    def _turn(self, life: Life, event: Event) -> None:
+    def turn(self, life: Life, event: Event) -> None:
+        """A node handles an event, and what it answers is done."""
         effects = life.node.handle(event)
         self.turns += 1
         if self.params.check:
@@ -245,9 +247,9 @@ class Simulation:
         count, request = len(stream.tokens), effect.request
         if stream.leave_after is not None and count >= stream.leave_after and not stream.has_left:
             stream.has_left = True
-            self._results(life, self.now_ns, lambda at_ns: ClientGone(at_ns, "client", request))
+            self.promise(life, self.now_ns, lambda at_ns: ClientGone(at_ns, "client", request))
         elif stream.stop_after is not None and count == stream.stop_after:
-            self._results(life, self.now_ns, lambda at_ns: TextStopped(at_ns, "edge", request, count - 1))
+            self.promise(life, self.now_ns, lambda at_ns: TextStopped(at_ns, "edge", request, count - 1))
 
     def _end(self, life: Life, effect: End) -> None:
         now_ns, request = self.now_ns, effect.request
@@ -265,29 +267,6 @@ class Simulation:
         self.clients.record(entry)
         if isinstance(entry, EvidenceRecord):
             self.offers.recorded(entry.request)
-
-    def _propose(self, life: Life, effect: Propose) -> None:
-        gather, step = self.gathers[effect.group], effect.step
-        complete = gather.propose(life.node.id, step, effect.proposal)
-        if complete is None:
-            # As of now: a member that dies and comes back meanwhile is not lost to its group again.
-            incarnations = {member: self.lives[member].incarnation for member in gather.members}
-            self.at(effect.deadline_ns, lambda _: self._expire(gather, step, incarnations))
-            return
-        for member in gather.members:
-            other = self.lives[member]
-            self._results(
-                other,
-                self.now_ns + self.params.network.gather_ns,
-                lambda at_ns: Proposals(at_ns, "gather", gather.group, step, complete),
-            )
-
-    def _expire(self, gather: Gather, step: int, incarnations: dict[NodeId, int]) -> None:
-        for silent in gather.missing(step):
-            for member in gather.members:
-                if member != silent and self.lives[member].is_alive:
-                    event = PeerLost(self.now_ns, "proposal missing", silent, incarnations[silent])
-                    self._turn(self.lives[member], event)
 
     # Clients
 

@@ -1,11 +1,10 @@
-"""Messages, copies and all-gathers between simulated nodes: FIFO per pair, with latency and faults."""
+"""Messages and copies between simulated nodes: FIFO per pair, with latency and faults."""
 
 from collections.abc import Callable
 
 import msgspec
 
-from headway.core.events import Proposal
-from headway.core.ids import GroupId, NodeId
+from headway.core.ids import NodeId
 from headway.core.units import Ns
 
 Pair = tuple[NodeId, NodeId]
@@ -51,25 +50,3 @@ class Network:
         for table in (self._last, self._link_free):
             for pair in [pair for pair in table if node in pair]:
                 del table[pair]
-
-
-class Gather:
-    """The all-gather of one group: complete when every member spoke."""
-
-    def __init__(self, group: GroupId, members: tuple[NodeId, ...]) -> None:
-        self.group, self.members = group, members
-        self._open: dict[int, dict[NodeId, Proposal]] = {}
-
-    def propose(self, node: NodeId, step: int, proposal: Proposal) -> dict[NodeId, Proposal] | None:
-        """Take one proposal; return all, in member order, once complete."""
-        heard = self._open.setdefault(step, {})
-        heard[node] = proposal
-        if len(heard) < len(self.members):
-            return None
-        del self._open[step]
-        return {member: heard[member] for member in self.members}
-
-    def missing(self, step: int) -> list[NodeId]:
-        """Members that have not spoken for a step that somebody opened; the step is then given up."""
-        heard = self._open.pop(step, None)
-        return [] if heard is None else [member for member in self.members if member not in heard]

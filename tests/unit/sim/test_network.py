@@ -1,6 +1,7 @@
 from headway.core.events import Proposal
 from headway.core.ids import GroupId, NodeId
-from headway.sim.network import Gather, Network, NetworkParams
+from headway.sim.groups import Gather
+from headway.sim.network import Network, NetworkParams
 
 A, B = NodeId("rep-a"), NodeId("rep-b")
 
