@@ -3,21 +3,19 @@
 About 150 bytes per request: a run can keep them, whatever its rows carry besides.
 """
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from headway.bench.ends import Column, Floats, Mask, Table
 from headway.core.units import NS_PER_MS
 
-Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
-Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
-Codes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int32]]"
-Row = Mapping[str, object]
+Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
+Claims: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int8]]
 
-# Fields of a row that are kept, by how: times and other floats (nan: does not apply), counts, claims (-1: does not
-# apply), names (a code each; 0: none).
+# Columns of a table that are kept, by how: numbers (nan: does not apply), claims (-1: does not apply), names (a code
+# each; 0: none).
 FLOATS: Final = (
     "sent_ns", "ended_ns", "client_ttft_ms", "client_tpot_ms", "client_e2e_ms", "queue_wait_ms", "itl_top10_ms",
     "itl_max_ms",
@@ -25,79 +23,75 @@ FLOATS: Final = (
 COUNTS: Final = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
 CLAIMS: Final = ("met", "met_ttft", "met_tpot", "met_e2e", "met_deadlines", "cold_start")
 NAMES: Final = ("tenant", "workload", "pool", "replica", "error")
-# When it stood where, from the exclusive segments: [begin, end) in ns.
-SPANS: Final = ("front", "engine", "run")
 KEPT: Final = (*FLOATS, *COUNTS, *CLAIMS, *NAMES, "segments")
+# Where a request stood, cut from its exclusive segments: `front_from_ns`, `front_to_ns`, ...
+SPANS: Final = ("front", "engine", "run")
 
 _BEFORE_QUEUE: Final = ("input_transfer", "admission", "model_load")
 _AFTER_RUN: Final = ("stream_output", "other")
 
 
 class Columns:
-    """Grows by rows; every column can be asked for as an array."""
+    """Grows by tables; every column can be asked for as an array."""
 
     def __init__(self) -> None:
         self.count = 0
-        spans = [f"{name}_{edge}_ns" for name in SPANS for edge in ("from", "to")]
-        self._floats = {name: array("d") for name in (*FLOATS, *spans)}
-        self._counts = {name: array("i") for name in COUNTS}
-        self._claims = {name: array("b") for name in CLAIMS}
-        self._codes = {name: array("i") for name in NAMES}
+        edges = [f"{name}_{edge}_ns" for name in SPANS for edge in ("from", "to")]
+        self._floats: dict[str, list[Floats]] = {name: [] for name in (*FLOATS, *COUNTS, *edges)}
+        self._claims: dict[str, list[Claims]] = {name: [] for name in CLAIMS}
+        self._codes: dict[str, list[Codes]] = {name: [] for name in NAMES}
         self._known: dict[str, dict[str, int]] = {name: {} for name in NAMES}
 
-    def add(self, row: Row) -> None:
-        """Take the row of a request."""
-        self.count += 1
-        for name in FLOATS:
-            value = row[name]
-            self._floats[name].append(value if isinstance(value, int | float) else np.nan)
-        for name in COUNTS:
-            value = row[name]
-            self._counts[name].append(value if isinstance(value, int) else 0)
+    def extend(self, table: Table) -> None:
+        """Take a table of requests."""
+        self.count += len(table["met"])
+        for name in (*FLOATS, *COUNTS):
+            self._floats[name].append(np.array(table[name], dtype=np.float64))
         for name in CLAIMS:
-            value = row[name]
-            self._claims[name].append(-1 if value is None else int(bool(value)))
+            claims = [-1 if value is None else int(bool(value)) for value in table[name]]
+            self._claims[name].append(np.array(claims, dtype=np.int8))
         for name in NAMES:
-            value = row[name]
             known = self._known[name]
-            self._codes[name].append(known.setdefault(str(value), len(known) + 1) if value else 0)
-        self._add_spans(row)
+            codes = [known.setdefault(str(value), len(known) + 1) if value else 0 for value in table[name]]
+            self._codes[name].append(np.array(codes, dtype=np.int32))
+        self._cut(table["segments"])
 
-    def _add_spans(self, row: Row) -> None:
-        segments = row["segments"]
-        parts: dict[str, float] = dict(segments) if isinstance(segments, Mapping | Sequence) else {}
+    def _cut(self, segments: Column) -> None:
+        parts: list[Mapping[str, float]] = [dict(found) for found in segments if isinstance(found, Mapping | Sequence)]
+
+        def took(name: str) -> Floats:
+            return np.array([part.get(name, 0.0) for part in parts]) * NS_PER_MS
+
         sent_ns, ended_ns = self._floats["sent_ns"][-1], self._floats["ended_ns"][-1]
-        begun = sent_ns + sum(parts.get(name, 0.0) for name in _BEFORE_QUEUE) * NS_PER_MS
-        dispatched = begun + parts.get("gateway_queue", 0.0) * NS_PER_MS
-        hop = parts.get("network_wait", 0.0) * NS_PER_MS / 2  # there and back are one segment
-        scheduled = dispatched + hop + parts.get("engine_queue", 0.0) * NS_PER_MS
-        over = ended_ns - sum(parts.get(name, 0.0) for name in _AFTER_RUN) * NS_PER_MS - hop
-        was_served = row["replica"] is not None
-        edges = (
-            (begun, dispatched),
-            (dispatched + hop, scheduled) if was_served else (np.nan, np.nan),
-            (scheduled, max(scheduled, over)) if was_served else (np.nan, np.nan),
-        )
-        for name, (start, end) in zip(SPANS, edges, strict=True):
+        begun = sent_ns + sum((took(name) for name in _BEFORE_QUEUE), np.zeros(len(parts)))
+        dispatched = begun + took("gateway_queue")
+        hop = took("network_wait") / 2  # there and back are one segment
+        arrived = np.where(self._codes["replica"][-1] > 0, dispatched + hop, np.nan)
+        scheduled = arrived + took("engine_queue")
+        over = ended_ns - hop - sum((took(name) for name in _AFTER_RUN), np.zeros(len(parts)))
+        spans = ((begun, dispatched), (arrived, scheduled), (scheduled, np.maximum(scheduled, over)))
+        for name, (start, end) in zip(SPANS, spans, strict=True):
             self._floats[f"{name}_from_ns"].append(start)
             self._floats[f"{name}_to_ns"].append(end)
 
     def floats(self, name: str) -> Floats:
         """Return times or counts; nan where a field does not apply."""
-        found = self._floats.get(name)
-        return np.array(found if found is not None else self._counts[name], dtype=np.float64)
+        return np.concatenate(self._floats[name]) if self.count else np.zeros(0)
 
     def claim(self, name: str) -> Mask:
         """True where a claim holds; where it does not apply it does not hold."""
-        return np.equal(np.array(self._claims[name], dtype=np.int8), 1)
+        return np.equal(self._claim(name), 1)
 
     def applies(self, name: str) -> Mask:
         """True where a claim says something."""
-        return np.array(self._claims[name], dtype=np.int8) >= 0
+        return np.greater_equal(self._claim(name), 0)
+
+    def _claim(self, name: str) -> Claims:
+        return np.concatenate(self._claims[name]) if self.count else np.zeros(0, dtype=np.int8)
 
     def codes(self, name: str) -> Codes:
         """Return the code of each request's tenant, workload, pool, replica or error; 0: it has none."""
-        return np.array(self._codes[name], dtype=np.int32)
+        return np.concatenate(self._codes[name]) if self.count else np.zeros(0, dtype=np.int32)
 
     def names(self, name: str) -> dict[str, int]:
         """Return the codes by name, in the order of names."""
@@ -107,11 +101,3 @@ class Columns:
     def completed(self) -> Mask:
         """True for requests that ended without an error."""
         return np.equal(self.codes("error"), 0)
-
-
-def columns_of(rows: Iterable[Row]) -> Columns:
-    """Return the columns of rows."""
-    columns = Columns()
-    for row in rows:
-        columns.add(row)
-    return columns

@@ -1,19 +1,31 @@
-"""One request at its end: the server's evidence beside what its client saw, and the row of a run that holds both."""
+"""Requests at their end: the server's evidence beside what their clients saw, and the table of a run that holds both.
+
+Tables are made of a few hundred requests at once: numbers of each request alone cost as much as to simulate it.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
 
-from headway.bench.gap_counts import GapsNs
 from headway.bench.outcome import Outcome
-from headway.bench.summary import Targets, meets
+from headway.bench.summary import Targets
+from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
-from headway.core.evidence_row import evidence_columns, evidence_row
-from headway.core.units import NS_PER_MS, Ns
+from headway.core.evidence_row import evidence_columns, evidence_table
+from headway.core.units import NS_PER_MS
+
+Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Column: TypeAlias = Sequence[object] | Floats | Ints
+Table: TypeAlias = Mapping[str, Column]  # nan in an array: the field does not apply
 
 TOP_SHARE: Final = 0.1  # of a request's gaps, for Mooncake's form of the time between tokens
+GAP_BITS: Final = 50  # ns of a gap: 13 days
+ENDS_MAX: Final = 4096  # requests of one table
 
 
 class RequestEnd(msgspec.Struct, frozen=True):
@@ -27,15 +39,7 @@ class RequestEnd(msgspec.Struct, frozen=True):
     pool: str = ""  # that served it; empty: none did
 
 
-class Gaps(msgspec.Struct, frozen=True):
-    """Times between the tokens of one request, in milliseconds (REFERENCE 1); the pooled form is the run's."""
-
-    mean_ms: float
-    top10_ms: float  # mean of the longest tenth
-    max_ms: float
-
-
-# The client's columns of a row, after the evidence.
+# The client's columns, after the evidence. Gaps are times between the tokens of one request (REFERENCE 1).
 CLIENT_COLUMNS: Final[Mapping[str, type]] = {
     "workload": str,
     "pool": str,
@@ -48,13 +52,13 @@ CLIENT_COLUMNS: Final[Mapping[str, type]] = {
     "client_tpot_ms": float,
     "client_e2e_ms": float,
     "itl_mean_ms": float,
-    "itl_top10_ms": float,
+    "itl_top10_ms": float,  # mean of the longest tenth
     "itl_max_ms": float,
     "met": bool,  # every target
     "met_ttft": bool,  # null: no such target
     "met_tpot": bool,
     "met_e2e": bool,
-    "met_deadlines": bool,  # token n by TTFT + (n - 1) TPOT; null without both targets
+    "met_deadlines": bool,  # token n by TTFT + (n - 1) TPOT, which delaying tokens cannot game; null without both
 }
 
 
@@ -63,57 +67,106 @@ def request_columns() -> dict[str, type]:
     return {**evidence_columns(), **CLIENT_COLUMNS}
 
 
-def gaps_ns(times_ns: Sequence[Ns]) -> GapsNs:
-    """Return the times between tokens; empty for fewer than two."""
-    times = np.array(times_ns, dtype=np.int64)
-    return times[1:] - times[:-1]
+class Tokens:
+    """When the tokens of some requests came, all in one array."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        counts = [len(outcome.times_ns) for outcome in outcomes]
+        self.count = np.array(counts, dtype=np.int64)
+        times = chain.from_iterable(outcome.times_ns for outcome in outcomes)
+        self.times_ns = np.fromiter(times, dtype=np.int64, count=sum(counts))
+        self.owner = np.repeat(np.arange(len(outcomes), dtype=np.int64), self.count)
+        self.start = np.cumsum(self.count) - self.count
+        is_gap = self.owner[1:] == self.owner[:-1]
+        self.gaps_ns: Ints = (self.times_ns[1:] - self.times_ns[:-1])[is_gap]
+        self.gap_owner: Ints = self.owner[1:][is_gap]
+
+    def at(self, place: Ints) -> Floats:
+        """Return the time of one token of each request; nan for those without tokens."""
+        out = np.full(len(self.count), np.nan)
+        some = self.count > 0
+        out[some] = self.times_ns[place[some]]
+        return out
+
+    def gap_columns(self) -> dict[str, Floats]:
+        """Return mean, mean of the longest tenth, and longest gap of each request, in milliseconds."""
+        gaps, total = np.maximum(self.count - 1, 0), len(self.gaps_ns)
+        if total and (int(self.gaps_ns.max()) >> GAP_BITS or len(self.count) > ENDS_MAX):
+            raise InvariantError(
+                f"{len(self.count)} requests with a gap of {self.gaps_ns.max()} ns are too much to sort"
+            )
+        ordered = np.sort(self.gap_owner << GAP_BITS | self.gaps_ns) & ((1 << GAP_BITS) - 1)
+        upto = np.concatenate([[0], np.cumsum(ordered)])
+        last = np.cumsum(gaps)
+        top = np.minimum(gaps, np.maximum(1, np.rint(gaps * TOP_SHARE).astype(np.int64)))
+        longest = ordered[np.maximum(last - 1, 0)] if total else np.zeros(len(gaps), dtype=np.int64)
+        divisor = np.where(gaps > 0, gaps, np.nan) * NS_PER_MS
+        return {
+            "itl_mean_ms": (upto[last] - upto[last - gaps]) / divisor,
+            "itl_top10_ms": (upto[last] - upto[last - top]) / (divisor / gaps.clip(1) * top.clip(1)),
+            "itl_max_ms": longest / (divisor / gaps.clip(1)),
+        }
+
+    def latest(self, due_ns: Floats, each_ns: Floats) -> Floats:
+        """Return how late the latest token of each request is, token n being due at `due_ns` + (n - 1) `each_ns`."""
+        place = np.arange(len(self.times_ns)) - self.start[self.owner]
+        late = self.times_ns - due_ns[self.owner] - place * each_ns[self.owner]
+        out = np.full(len(self.count), np.nan)
+        some = self.count > 0
+        if some.any():
+            out[some] = np.maximum.reduceat(late, self.start[some])
+        return out
 
 
-def request_row(end: RequestEnd, gaps: GapsNs) -> dict[str, object]:
-    """Return the row of a request, in the order of `request_columns`."""
-    outcome, targets = end.outcome, end.targets
-    ttft, tpot = outcome.ttft_ns, outcome.tpot_ns
-    spread = _gaps(gaps)
+def table_of(ends: Sequence[RequestEnd], tokens: Tokens) -> dict[str, Column]:
+    """Return the table of some requests, in the order of `request_columns`."""
+    outcomes = [end.outcome for end in ends]
+    sent_ns = np.array([outcome.sent_ns for outcome in outcomes], dtype=np.int64)
+    ended_ns = np.array([outcome.ended_ns for outcome in outcomes], dtype=np.int64)
+    output = np.array([outcome.output_tokens for outcome in outcomes], dtype=np.float64)
+    first_ns, last_ns = tokens.at(tokens.start), tokens.at(tokens.start + tokens.count - 1)
+    times = {
+        "client_ttft_ms": (first_ns - sent_ns) / NS_PER_MS,
+        "client_tpot_ms": (last_ns - first_ns) / np.where(output > 1, output - 1, np.nan) / NS_PER_MS,
+        "client_e2e_ms": (ended_ns - sent_ns) / NS_PER_MS,
+    }
     return {
-        **evidence_row(end.evidence),
-        "workload": end.workload,
-        "pool": end.pool,
-        "model": end.model,
-        "prompt_tokens": outcome.prompt_tokens,
-        "sent_ns": outcome.sent_ns,
-        "ended_ns": outcome.ended_ns,
-        "error": outcome.error,
-        "client_ttft_ms": None if ttft is None else ttft / NS_PER_MS,
-        "client_tpot_ms": None if tpot is None else tpot / NS_PER_MS,
-        "client_e2e_ms": (outcome.ended_ns - outcome.sent_ns) / NS_PER_MS,
-        "itl_mean_ms": None if spread is None else spread.mean_ms,
-        "itl_top10_ms": None if spread is None else spread.top10_ms,
-        "itl_max_ms": None if spread is None else spread.max_ms,
-        "met": meets(outcome, targets),
-        "met_ttft": None if targets.ttft_ms is None else meets(outcome, Targets(ttft_ms=targets.ttft_ms)),
-        "met_tpot": None if targets.tpot_ms is None else meets(outcome, Targets(tpot_ms=targets.tpot_ms)),
-        "met_e2e": None if targets.e2e_ms is None else meets(outcome, Targets(e2e_ms=targets.e2e_ms)),
-        "met_deadlines": meets_deadlines(outcome, targets),
+        **evidence_table([end.evidence for end in ends]),
+        "workload": [end.workload for end in ends],
+        "pool": [end.pool for end in ends],
+        "model": [end.model for end in ends],
+        "prompt_tokens": np.array([outcome.prompt_tokens for outcome in outcomes], dtype=np.int64),
+        "sent_ns": sent_ns,
+        "ended_ns": ended_ns,
+        "error": [outcome.error for outcome in outcomes],
+        **times,
+        **tokens.gap_columns(),
+        **_claims(ends, times, tokens, sent_ns),
     }
 
 
-def _gaps(gaps: GapsNs) -> Gaps | None:
-    count = len(gaps)
-    if not count:
-        return None
-    top = max(1, round(count * TOP_SHARE))
-    longest = np.partition(gaps, count - top)[count - top :]
-    return Gaps(
-        float(gaps.sum()) / count / NS_PER_MS, float(longest.sum()) / top / NS_PER_MS, float(gaps.max()) / NS_PER_MS
-    )
+def _claims(
+    ends: Sequence[RequestEnd], times: Mapping[str, Floats], tokens: Tokens, sent_ns: Ints
+) -> dict[str, Column]:
+    """Which targets were met; a request that failed, or without a token, meets none (`summary.meets`)."""
+    is_whole = np.array([end.outcome.error is None for end in ends], dtype=np.bool_) & (tokens.count > 0)
+    promised = {
+        "ttft": np.array([end.targets.ttft_ms for end in ends], dtype=np.float64),
+        "tpot": np.array([end.targets.tpot_ms for end in ends], dtype=np.float64),
+        "e2e": np.array([end.targets.e2e_ms for end in ends], dtype=np.float64),
+    }
+    met = is_whole.copy()
+    claims: dict[str, Column] = {}
+    for name, target in promised.items():
+        taken = np.nan_to_num(times[f"client_{name}_ms"])  # a single token has no TPOT to miss
+        kept = is_whole & (np.isnan(target) | (taken <= target))
+        met &= kept
+        claims[f"met_{name}"] = _claimed(kept, np.isnan(target))
+    late = tokens.latest(sent_ns + promised["ttft"] * NS_PER_MS, promised["tpot"] * NS_PER_MS)
+    has_both = ~np.isnan(promised["ttft"]) & ~np.isnan(promised["tpot"])
+    claims["met_deadlines"] = _claimed(is_whole & (np.nan_to_num(late) <= 0), ~has_both)
+    return {"met": met.tolist(), **claims}
 
 
-def meets_deadlines(outcome: Outcome, targets: Targets) -> bool | None:
-    """True when token n came by TTFT + (n - 1) TPOT, which delaying tokens cannot game; None without both targets."""
-    if targets.ttft_ms is None or targets.tpot_ms is None:
-        return None
-    if outcome.error is not None or not outcome.times_ns:
-        return False
-    due_ns = outcome.sent_ns + targets.ttft_ms * NS_PER_MS
-    late = np.array(outcome.times_ns, dtype=np.int64) - np.arange(len(outcome.times_ns)) * (targets.tpot_ms * NS_PER_MS)
-    return bool(late.max() <= due_ns)
+def _claimed(kept: Mask, is_none: Mask) -> list[object]:
+    return [None if none else claim for claim, none in zip(kept.tolist(), is_none.tolist(), strict=True)]

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from headway.bench.ends import Column, Table
 from headway.core.errors import ConfigError
 from headway.core.evidence_row import evidence_columns
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = Mapping[str, object]
-GROUP_ROWS: Final = 2048  # rows held in memory; a row group
 
 
 def has_pyarrow() -> bool:
@@ -40,13 +40,14 @@ def write_parquet(lines: bytes, path: Path) -> int:
     """Write the records of JSON lines, one row each; returns their number. Raises ConfigError without pyarrow."""
     check_parquet()
     rows = [msgspec.json.decode(line, type=dict[str, object]) for line in lines.splitlines()]
-    with RowFile(path, evidence_columns()) as file:
-        for begin in range(0, len(rows), GROUP_ROWS):
-            file.write(rows[begin : begin + GROUP_ROWS])
+    columns = evidence_columns()
+    with TableFile(path, columns) as file:
+        if rows:
+            file.write({name: [row[name] for row in rows] for name in columns})
     return len(rows)
 
 
-class RowFile:
+class TableFile:
     """A Parquet file that grows by row groups. It can be read once it is closed."""
 
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
@@ -56,18 +57,18 @@ class RowFile:
         self._schema = arrow_schema(columns)
         self._writer = pyarrow.parquet.ParquetWriter(path, self._schema)
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, table: Table) -> None:
         """Append a row group."""
         import pyarrow as pa
 
-        arrays = [_array(kind, [row[name] for row in rows]) for name, kind in self._columns.items()]
+        arrays = [_array(kind, table[name]) for name, kind in self._columns.items()]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
         """Write the footer."""
         self._writer.close()
 
-    def __enter__(self) -> "RowFile":
+    def __enter__(self) -> "TableFile":
         return self
 
     def __exit__(
@@ -105,14 +106,14 @@ def _arrow_type(kind: type) -> "pa.DataType":
     return {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}[kind]
 
 
-def _array(kind: type, values: Sequence[object]) -> "pa.Array":
+def _array(kind: type, values: Column) -> "pa.Array":
     import pyarrow as pa
 
     if kind is dict:
         return pa.array([list(value.items()) if isinstance(value, dict) else [] for value in values], _arrow_type(dict))
     if kind is list:
         return _decisions([value if isinstance(value, list) else [] for value in values])
-    return pa.array(values, _arrow_type(kind))
+    return pa.array(values, _arrow_type(kind), from_pandas=True)  # nan in an array: does not apply
 
 
 def _decisions(rows: Sequence[Sequence[Row]]) -> "pa.Array":

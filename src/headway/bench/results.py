@@ -7,17 +7,18 @@ requests end. `summary.json` is there once the run is over or was interrupted; t
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Literal, Protocol
 
 import msgspec
+import numpy as np
 
-from headway.bench.columns import KEPT, Columns, columns_of
-from headway.bench.ends import RequestEnd, gaps_ns, request_columns, request_row
+from headway.bench.columns import KEPT, Columns
+from headway.bench.ends import Column, RequestEnd, Table, Tokens, request_columns, table_of
 from headway.bench.gap_counts import GapCounts
-from headway.bench.parquet import GROUP_ROWS, RowFile, check_parquet, has_pyarrow, read_columns
+from headway.bench.parquet import TableFile, check_parquet, has_pyarrow, read_columns
 from headway.bench.run_summary import Closing, RunSummary, summarise_run
 from headway.core.decisions import Decision
 from headway.core.errors import ConfigError
@@ -29,7 +30,7 @@ SERIES: Final = "series.jsonl"
 REPORT: Final = "report.html"
 REQUESTS: Final = {"parquet": "requests.parquet", "jsonl": "requests.jsonl"}
 PARTIAL: Final = ".partial"  # behind the name of a file that is not whole yet
-DECISIONS_WAITING: Final = 1024
+ENDS_WAITING: Final = 512  # ends and decisions that wait in memory to be counted and written together
 
 RequestsFormat = Literal["parquet", "jsonl"]
 
@@ -52,19 +53,23 @@ class Tally:
     def __init__(self) -> None:
         self.columns, self.gaps = Columns(), GapCounts()
         self.decisions: Counter[str] = Counter()
+        self._waiting: list[RequestEnd] = []
 
     def ended(self, end: RequestEnd) -> None:
         """Count a request."""
-        self.count(end)
+        self._waiting.append(end)
+        if len(self._waiting) >= ENDS_WAITING:
+            self.count(self._waiting)
+            self._waiting = []
 
-    def count(self, end: RequestEnd) -> dict[str, object]:
-        """Count a request; return its row."""
-        gaps = gaps_ns(end.outcome.times_ns)
-        row = request_row(end, gaps)
-        self.columns.add(row)
-        if end.outcome.error is None:
-            self.gaps.add(gaps)
-        return row
+    def count(self, ends: Sequence[RequestEnd]) -> dict[str, Column]:
+        """Count requests; return their table."""
+        tokens = Tokens([end.outcome for end in ends])
+        table = table_of(ends, tokens)
+        self.columns.extend(table)
+        is_whole = np.array([end.outcome.error is None for end in ends], dtype=np.bool_)
+        self.gaps.add(tokens.gaps_ns[is_whole[tokens.gap_owner]])
+        return table
 
     def decided(self, decision: Decision) -> None:
         """Count a decision."""
@@ -72,9 +77,11 @@ class Tally:
 
     def summary(self, closing: Closing) -> RunSummary:
         """Summarise what was counted."""
-        return summarise_run(
-            self.columns, self.gaps, msgspec.structs.replace(closing, decisions=closing.decisions or self.decisions)
-        )
+        if self._waiting:
+            self.count(self._waiting)
+            self._waiting = []
+        decisions = closing.decisions or self.decisions
+        return summarise_run(self.columns, self.gaps, msgspec.structs.replace(closing, decisions=decisions))
 
 
 class RunWriter:
@@ -99,34 +106,32 @@ class RunWriter:
         self.folder, self.tally = folder, Tally()
         self._place = folder / REQUESTS[requests]
         partial = self._place.with_name(self._place.name + PARTIAL)
-        self._rows: list[dict[str, object]] = []
-        self._requests: RowFile | _LineFile
-        self._requests = RowFile(partial, request_columns()) if requests == "parquet" else _LineFile(partial)
+        self._requests: TableFile | _LineFile
+        self._requests = TableFile(partial, request_columns()) if requests == "parquet" else _LineFile(partial)
         self._decisions = _LineFile(folder / DECISIONS)
-        self._waiting: list[Decision] = []
+        self._ends: list[RequestEnd] = []
+        self._decided: list[Decision] = []
         self._is_closed = False
 
     def ended(self, end: RequestEnd) -> None:
         """Write a request."""
-        self._rows.append(self.tally.count(end))
-        if len(self._rows) >= GROUP_ROWS:
-            self._flush_rows()
+        self._ends.append(end)
+        if len(self._ends) >= ENDS_WAITING:
+            self._flush()
 
     def decided(self, decision: Decision) -> None:
         """Write a decision."""
         self.tally.decided(decision)
-        self._waiting.append(decision)
-        if len(self._waiting) >= DECISIONS_WAITING:
-            self._flush_decisions()
+        self._decided.append(decision)
+        if len(self._decided) >= ENDS_WAITING:
+            self._flush()
 
-    def _flush_rows(self) -> None:
-        if self._rows:
-            self._requests.write(self._rows)
-            self._rows = []
-
-    def _flush_decisions(self) -> None:
-        self._decisions.write(self._waiting)
-        self._waiting = []
+    def _flush(self) -> None:
+        if self._ends:
+            table, self._ends = self.tally.count(self._ends), []
+            self._requests.write(table)
+        self._decisions.write_items(self._decided)
+        self._decided = []
 
     def finish(self, closing: Closing) -> RunSummary:
         """Close the files and write the summary, last: who finds it finds the others whole."""
@@ -140,8 +145,7 @@ class RunWriter:
         if self._is_closed:
             return
         self._is_closed = True
-        self._flush_rows()
-        self._flush_decisions()
+        self._flush()
         self._requests.close()
         self._decisions.close()
         os.replace(self._place.with_name(self._place.name + PARTIAL), self._place)
@@ -162,12 +166,27 @@ class _LineFile:
         self._file: IO[bytes] = path.open("wb")
         self._encoder = msgspec.json.Encoder()
 
-    def write(self, items: Sequence[object]) -> None:
+    def write(self, table: Table) -> None:
+        names = list(table)
+        columns = [_plain(column) for column in table.values()]
+        self.write_items([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
+
+    def write_items(self, items: Sequence[object]) -> None:
         self._file.write(self._encoder.encode_lines(items))
         self._file.flush()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _plain(column: Column) -> Sequence[object]:
+    """Return the values of a column; None where a field does not apply."""
+    if not isinstance(column, np.ndarray):
+        return column
+    if column.dtype == np.int64:
+        return column.tolist()
+    # nan alone differs from itself
+    return [None if value != value else value for value in column.tolist()]
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -218,14 +237,9 @@ def read_requests(folder: Path, names: Sequence[str]) -> dict[str, list[object]]
 def read_run(folder: Path) -> tuple[list[str], Columns]:
     """Return ids and columns of a run's requests, in the order of their ends."""
     found = read_requests(folder, ("request", *KEPT))
-    ids = [str(name) for name in found["request"]]
-    return ids, columns_of(_rows(found))
-
-
-def _rows(found: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
-    names = list(found)
-    for values in zip(*found.values(), strict=True):
-        yield dict(zip(names, values, strict=True))
+    columns = Columns()
+    columns.extend(found)
+    return [str(name) for name in found["request"]], columns
 
 
 def read_decisions(folder: Path) -> Iterator[Decision]:

