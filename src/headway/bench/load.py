@@ -46,6 +46,7 @@ class _Piece(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Piece | None = None
+    token_ids: list[int] | None = None  # where asked for; tokens within a character show no text yet
 
 
 class _Usage(msgspec.Struct):
@@ -150,10 +151,17 @@ async def _closed_loop(params: LoadParams, one: Callable[[int], Awaitable[None]]
 
 async def _request(session: aiohttp.ClientSession, params: LoadParams, place: int) -> Outcome:
     path = "chat/completions" if params.endpoint == "chat" else "completions"
+    return await exchange(session, f"{params.url.rstrip('/')}/v1/{path}", body(params, place), {})
+
+
+async def exchange(
+    session: aiohttp.ClientSession, url: str, asked: dict[str, object], headers: dict[str, str]
+) -> Outcome:
+    """Send one request and follow its event stream to the end."""
     sent_ns = time.perf_counter_ns()
     reading = _Reading()
     try:
-        async with session.post(f"{params.url.rstrip('/')}/v1/{path}", json=body(params, place)) as response:
+        async with session.post(url, json=asked, headers=headers) as response:
             if response.status != 200:
                 reading.error = _code(await response.read(), response.status)
             else:
@@ -196,7 +204,7 @@ class _Reading:
             self.error = str(chunk.error.code or chunk.error.type or "error")
         if chunk.usage is not None:
             self._usage = chunk.usage
-        if any(choice.text or (choice.delta is not None and choice.delta.content) for choice in chunk.choices):
+        if any(c.text or c.token_ids or (c.delta is not None and c.delta.content) for c in chunk.choices):
             self._times.append(time.perf_counter_ns())
 
     def outcome(self, sent_ns: int) -> Outcome:

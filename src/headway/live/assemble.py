@@ -67,8 +67,14 @@ def _llm_node(recipe: Recipe, llm: LlmSpec, limits: ModelLimits) -> BuiltNode:
     if not cost.kv_bytes_per_block:
         cost = msgspec.structs.replace(cost, kv_bytes_per_block=limits.kv_bytes_per_block)
     machine = LlmMachine(llm.scheduler, limits, StepCost(cost), spec.node)
+    node = WorkerNode(_membership(recipe), machine, limits, worker_config(llm), spec.group)
+    return BuiltNode(node, lambda: machine.live == 0)
+
+
+def worker_config(llm: LlmSpec) -> WorkerConfig:
+    """What a replica's node is told beside its machine's parameters."""
     executor = llm.executor
-    config = WorkerConfig(
+    return WorkerConfig(
         credits=llm.scheduler.async_depth,
         pace=executor.pace,
         buckets=executor.buckets,
@@ -77,8 +83,6 @@ def _llm_node(recipe: Recipe, llm: LlmSpec, limits: ModelLimits) -> BuiltNode:
         orphan_grace_s=executor.orphan_grace_s,
         failures_max=executor.failures_max,
     )
-    node = WorkerNode(_membership(recipe), machine, limits, config, spec.group)
-    return BuiltNode(node, lambda: machine.live == 0)
 
 
 def load_llm(
