@@ -74,6 +74,16 @@ class Columns:
             self._floats[f"{name}_from_ns"].append(start)
             self._floats[f"{name}_to_ns"].append(end)
 
+    def select(self, among: Mask) -> "Columns":
+        """Return the columns of some of the requests, with the same codes."""
+        chosen = Columns()
+        chosen.count = int(among.sum())
+        chosen._floats = {name: [self.floats(name)[among]] for name in self._floats}
+        chosen._claims = {name: [self._claim(name)[among]] for name in self._claims}
+        chosen._codes = {name: [self.codes(name)[among]] for name in self._codes}
+        chosen._known = self._known
+        return chosen
+
     def floats(self, name: str) -> Floats:
         """Return times or counts; nan where a field does not apply."""
         return np.concatenate(self._floats[name]) if self.count else np.zeros(0)

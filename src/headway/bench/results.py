@@ -20,8 +20,10 @@ from headway.bench.ends import Column, RequestEnd, Table, Tokens, request_column
 from headway.bench.gap_counts import GapCounts
 from headway.bench.parquet import TableFile, check_parquet, has_pyarrow, read_columns
 from headway.bench.run_summary import Closing, RunSummary, summarise_run
+from headway.bench.series import Point, series
 from headway.core.decisions import Decision
 from headway.core.errors import ConfigError
+from headway.core.units import Ns
 
 SUMMARY: Final = "summary.json"
 SCENARIO: Final = "scenario.json"
@@ -32,6 +34,7 @@ REQUESTS: Final = {"parquet": "requests.parquet", "jsonl": "requests.jsonl"}
 PARTIAL: Final = ".partial"  # behind the name of a file that is not whole yet
 ENDS_WAITING: Final = 512  # ends and decisions that wait in memory to be counted and written together
 
+_encoder = msgspec.json.Encoder()
 RequestsFormat = Literal["parquet", "jsonl"]
 
 
@@ -50,7 +53,9 @@ class Sink(Protocol):
 class Tally:
     """A sink that keeps numbers only: enough for the summary of a run that leaves no files (sweeps, plans)."""
 
-    def __init__(self) -> None:
+    def __init__(self, warmup_ns: Ns = 0) -> None:
+        """Requests sent before `warmup_ns` count in no figure."""
+        self._warmup_ns = warmup_ns
         self.columns, self.gaps = Columns(), GapCounts()
         self.decisions: Counter[str] = Counter()
         self._waiting: list[RequestEnd] = []
@@ -67,8 +72,9 @@ class Tally:
         tokens = Tokens([end.outcome for end in ends])
         table = table_of(ends, tokens)
         self.columns.extend(table)
-        is_whole = np.array([end.outcome.error is None for end in ends], dtype=np.bool_)
-        self.gaps.add(tokens.gaps_ns[is_whole[tokens.gap_owner]])
+        begun_ns = self._warmup_ns
+        counts = [end.outcome.error is None and end.outcome.sent_ns >= begun_ns for end in ends]
+        self.gaps.add(tokens.gaps_ns[np.array(counts, dtype=np.bool_)[tokens.gap_owner]])
         return table
 
     def decided(self, decision: Decision) -> None:
@@ -80,14 +86,16 @@ class Tally:
         if self._waiting:
             self.count(self._waiting)
             self._waiting = []
-        decisions = closing.decisions or self.decisions
-        return summarise_run(self.columns, self.gaps, msgspec.structs.replace(closing, decisions=decisions))
+        closing = msgspec.structs.replace(closing, decisions=closing.decisions or self.decisions)
+        return summarise_run(self.columns, self.gaps, closing, self._warmup_ns)
 
 
 class RunWriter:
     """A sink that writes a run's folder. Use as a context: an error leaves what had ended, as an incomplete run."""
 
-    def __init__(self, folder: Path, scenario: bytes, requests: RequestsFormat | None = None) -> None:
+    def __init__(
+        self, folder: Path, scenario: bytes, requests: RequestsFormat | None = None, warmup_ns: Ns = 0
+    ) -> None:
         """`scenario`: JSON of what is run. `requests` None: Parquet where pyarrow is, else JSON lines (`note` says so).
 
         Raises ConfigError for Parquet without pyarrow.
@@ -103,7 +111,7 @@ class RunWriter:
         for name in (SUMMARY, SERIES, REPORT, DECISIONS, *REQUESTS.values()):  # of a run before this one
             (folder / name).unlink(missing_ok=True)
         write_whole(folder / SCENARIO, msgspec.json.format(scenario))
-        self.folder, self.tally = folder, Tally()
+        self.folder, self.tally = folder, Tally(warmup_ns)
         self._place = folder / REQUESTS[requests]
         partial = self._place.with_name(self._place.name + PARTIAL)
         self._requests: TableFile | _LineFile
@@ -137,6 +145,8 @@ class RunWriter:
         """Close the files and write the summary, last: who finds it finds the others whole."""
         self.close()
         summary = self.tally.summary(closing)
+        points = series(self.tally.columns, closing.samples, closing.virtual_s)
+        write_whole(self.folder / SERIES, _encoder.encode_lines(points))
         write_whole(self.folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
         return summary
 
@@ -164,7 +174,6 @@ class _LineFile:
 
     def __init__(self, path: Path) -> None:
         self._file: IO[bytes] = path.open("wb")
-        self._encoder = msgspec.json.Encoder()
 
     def write(self, table: Table) -> None:
         names = list(table)
@@ -172,7 +181,7 @@ class _LineFile:
         self.write_items([dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)])
 
     def write_items(self, items: Sequence[object]) -> None:
-        self._file.write(self._encoder.encode_lines(items))
+        self._file.write(_encoder.encode_lines(items))
         self._file.flush()
 
     def close(self) -> None:
@@ -240,6 +249,14 @@ def read_run(folder: Path) -> tuple[list[str], Columns]:
     columns = Columns()
     columns.extend(found)
     return [str(name) for name in found["request"]], columns
+
+
+def read_series(folder: Path) -> list[Point]:
+    """Return the time series of a run. Raises ConfigError when it is not there."""
+    path = folder / SERIES
+    if not path.is_file():
+        raise ConfigError(f"{folder}: there is no {SERIES}; was the run killed?")
+    return [msgspec.json.decode(line, type=Point) for line in path.read_bytes().splitlines()]
 
 
 def read_decisions(folder: Path) -> Iterator[Decision]:

@@ -1,6 +1,6 @@
 """A simulated run in numbers: `summary.json`. Every request that arrived counts, those that did not end as misses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,8 +9,9 @@ import numpy as np
 from headway.bench.columns import Columns
 from headway.bench.ends import Floats, Mask
 from headway.bench.gap_counts import GapCounts
+from headway.bench.series import PoolSample
 from headway.bench.summary import Quantiles, Summary, jain, nearest_rank
-from headway.core.units import NS_PER_S
+from headway.core.units import NS_PER_S, Ns
 
 TARGETS: Final = ("ttft", "tpot", "e2e", "deadlines")
 
@@ -65,8 +66,14 @@ class RunSummary(Summary, frozen=True, kw_only=True):
     pools: dict[str, GroupSummary] = msgspec.field(default_factory=dict)
     pool_use: dict[str, PoolUse] = msgspec.field(default_factory=dict)
     decisions: dict[str, int] = msgspec.field(default_factory=dict)  # by "layer/kind"
+    policies: dict[str, str] = msgspec.field(default_factory=dict)  # which decided, by their key
     seed: int | None = None
     config_hash: str = ""
+    headway: str = ""  # version
+    warmup_s: float = 0.0  # what was sent before is in the files, and in no figure here
+    arrived: int = 0  # warm-up included
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 class Closing(msgspec.Struct, frozen=True):
@@ -76,9 +83,14 @@ class Closing(msgspec.Struct, frozen=True):
     unfinished_ns: tuple[int, ...] = ()
     complete: bool = True
     pool_use: Mapping[str, PoolUse] = {}
-    decisions: Mapping[str, int] = {}
+    samples: Sequence[PoolSample] = ()
+    decisions: Mapping[str, int] = {}  # none: what the sink has counted
+    policies: Mapping[str, str] = {}
     seed: int | None = None
     config_hash: str = ""
+    headway: str = ""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 def spread(values: Floats) -> Quantiles:
@@ -90,8 +102,16 @@ def spread(values: Floats) -> Quantiles:
     return Quantiles(len(ordered), float(ordered.mean()), p50, p95, p99, float(ordered[-1]))
 
 
-def summarise_run(columns: Columns, gaps: GapCounts, closing: Closing) -> RunSummary:
-    """Summarise a run. The clock runs from the first request sent to the last one ended, or to the interruption."""
+def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup_ns: Ns = 0) -> RunSummary:
+    """Summarise a run. The clock runs from the first request sent to the last one ended, or to the interruption.
+
+    Requests sent before `warmup_ns` are left out, as they must be of `gaps`.
+    """
+    now_ns = closing.virtual_s * NS_PER_S
+    arrived = everything.count + len(closing.unfinished_ns)
+    columns = everything.select(everything.floats("sent_ns") >= warmup_ns) if warmup_ns else everything
+    late_ns = tuple(age for age in closing.unfinished_ns if now_ns - age >= warmup_ns)
+    closing = msgspec.structs.replace(closing, unfinished_ns=late_ns)
     sent_ns, ended_ns = columns.floats("sent_ns"), columns.floats("ended_ns")
     begun_s = float(sent_ns.min()) / NS_PER_S if columns.count else 0.0
     over_s = closing.virtual_s if closing.unfinished_ns or not columns.count else float(ended_ns.max()) / NS_PER_S
@@ -136,8 +156,14 @@ def summarise_run(columns: Columns, gaps: GapCounts, closing: Closing) -> RunSum
         pools=_groups(columns, "pool", per_s),
         pool_use=dict(closing.pool_use),
         decisions=dict(sorted(closing.decisions.items())),
+        policies=dict(closing.policies),
         seed=closing.seed,
         config_hash=closing.config_hash,
+        headway=closing.headway,
+        warmup_s=warmup_ns / NS_PER_S,
+        arrived=arrived,
+        wall_s=closing.wall_s,
+        cpu_s=closing.cpu_s,
     )
 
 

@@ -185,3 +185,13 @@ def test_a_request_of_one_token_has_no_gaps_and_no_tpot() -> None:
     summary = tally.summary(CLOSING)
     assert (summary.ttft_ms.count, summary.tpot_ms.count, summary.itl_ms.count) == (1, 0, 0)
     assert Outcome(0, 10, (10,), 1).tpot_ns is None
+
+
+def test_what_was_sent_in_the_warm_up_is_in_the_files_and_in_no_figure(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, b"{}", "jsonl", warmup_ns=1_000_000_000) as writer:
+        writer.ended(end("req-0", 0, 500, 600))
+        writer.ended(end("req-1", 1500, 10, 20))
+        summary = writer.finish(msgspec.structs.replace(CLOSING, unfinished_ns=(1_900_000_000, 1)))
+    assert read_requests(tmp_path, ["request"]) == {"request": ["req-0", "req-1"]}
+    assert (summary.arrived, summary.sent, summary.unfinished, summary.warmup_s) == (4, 2, 1, 1.0)
+    assert (summary.ttft_ms.max, summary.itl_ms.count) == (10.0, 1)

@@ -1,0 +1,172 @@
+"""A run over virtual time: load, queues, service and goodput in a bounded number of bins.
+
+What requests did is cut from their evidence, exact for every bin; what pools held comes from samples of the simulator.
+Neither touches the run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+
+from headway.bench.columns import Columns
+from headway.bench.ends import Floats, Mask
+from headway.core.units import NS_PER_S, Ns
+
+BINS_MAX: Final = 240
+TENANTS_MAX: Final = 8  # told apart; the others are one
+OTHERS: Final = "(others)"
+
+
+class PoolSample(Protocol):
+    """One look at one pool: shares of its KV blocks in use, and of its device time since the look before."""
+
+    @property
+    def at_ns(self) -> Ns: ...
+
+    @property
+    def pool(self) -> str: ...
+
+    @property
+    def up(self) -> int: ...
+
+    @property
+    def kv_used(self) -> float: ...
+
+    @property
+    def busy(self) -> float: ...
+
+
+class PoolPoint(msgspec.Struct, frozen=True):
+    """A pool in one bin: mean requests there, and the means of its samples. None: no sample fell into it."""
+
+    waiting: float
+    running: float
+    replicas: float | None = None
+    kv_used: float | None = None
+    busy: float | None = None
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One bin. Rates count what arrived or ended in it; numbers of requests are means over it."""
+
+    from_s: float
+    to_s: float
+    arrivals_per_s: float
+    ended_per_s: float
+    failed_per_s: float
+    goodput_per_s: float
+    output_tokens_per_s: float
+    front_waiting: float
+    pools: dict[str, PoolPoint]
+    tenants: dict[str, float]  # tokens served per second: prompt tokens computed and output tokens
+
+
+def series(columns: Columns, samples: Sequence[PoolSample], virtual_s: float, bins_max: int = BINS_MAX) -> list[Point]:
+    """Return the bins of a run that took `virtual_s`, equally wide. Requests that have not ended are in none."""
+    if not columns.count or virtual_s <= 0:
+        return []
+    bins = max(1, min(bins_max, columns.count))
+    edges_ns = np.linspace(0, virtual_s * NS_PER_S, bins + 1)
+    width_s = virtual_s / bins
+    ended, completed = columns.floats("ended_ns"), columns.completed
+    run = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
+    output = columns.floats("output_tokens")
+    whole = {
+        "arrivals_per_s": _happened(columns.floats("sent_ns"), edges_ns) / width_s,
+        "ended_per_s": _happened(ended, edges_ns) / width_s,
+        "failed_per_s": _happened(ended[~completed], edges_ns) / width_s,
+        "goodput_per_s": _happened(ended[columns.claim("met")], edges_ns) / width_s,
+        "output_tokens_per_s": _spread(run, output, edges_ns),
+        "front_waiting": _stood(columns, "front", np.ones(columns.count, dtype=np.bool_), edges_ns),
+    }
+    pools, tenants = _pools(columns, samples, edges_ns), _tenants(columns, edges_ns)
+    points = []
+    for place in range(bins):
+        values = {name: float(found[place]) for name, found in whole.items()}
+        points.append(
+            Point(
+                from_s=float(edges_ns[place]) / NS_PER_S,
+                to_s=float(edges_ns[place + 1]) / NS_PER_S,
+                **values,
+                pools={name: found[place] for name, found in pools.items()},
+                tenants={name: float(found[place]) for name, found in tenants.items()},
+            )
+        )
+    return points
+
+
+def _happened(times_ns: Floats, edges_ns: Floats) -> Floats:
+    """How many of the times fall into each bin; the last bin holds its end."""
+    return np.histogram(times_ns, edges_ns)[0].astype(np.float64)
+
+
+def _covered(start_ns: Floats, weight: Floats, at_ns: Floats) -> Floats:
+    """Sum over all that began of weight x time since, at each of some times. O(n log n)."""
+    order = np.argsort(start_ns)
+    began, mass = start_ns[order], weight[order]
+    upto = np.concatenate([[0.0], np.cumsum(mass)])
+    moment = np.concatenate([[0.0], np.cumsum(mass * began)])
+    place = np.searchsorted(began, at_ns)
+    return np.asarray(upto[place] * at_ns - moment[place], dtype=np.float64)
+
+
+def _spread(span_ns: tuple[Floats, Floats], amount: Floats, edges_ns: Floats) -> Floats:
+    """Amounts per second in each bin, each amount spread evenly over its span; nothing where a span is empty or nan."""
+    start, end = span_ns
+    some = end > start
+    start, end = start[some], end[some]
+    rate = amount[some] / (end - start)
+    integral = _covered(start, rate, edges_ns) - _covered(end, rate, edges_ns)
+    return np.maximum(0.0, np.diff(integral)) / (edges_ns[1:] - edges_ns[:-1]) * NS_PER_S
+
+
+def _stood(columns: Columns, span: str, among: Mask, edges_ns: Floats) -> Floats:
+    """Mean number of requests in a span, in each bin."""
+    start, end = columns.floats(f"{span}_from_ns")[among], columns.floats(f"{span}_to_ns")[among]
+    return _spread((start, end), end - start, edges_ns) / NS_PER_S
+
+
+def _pools(columns: Columns, samples: Sequence[PoolSample], edges_ns: Floats) -> dict[str, list[PoolPoint]]:
+    known = columns.names("pool")
+    out = {}
+    for name in sorted({*known, *(sample.pool for sample in samples)}):
+        among = np.equal(columns.codes("pool"), known.get(name, -1))
+        waiting, running = (_stood(columns, span, among, edges_ns) for span in ("engine", "run"))
+        looks = [sample for sample in samples if sample.pool == name]
+        at_ns = np.array([sample.at_ns for sample in looks], dtype=np.float64)
+        place = np.clip(np.searchsorted(edges_ns, at_ns) - 1, 0, len(edges_ns) - 2)
+        sampled = {
+            field: _means(place, [getattr(sample, found) for sample in looks], len(edges_ns) - 1)
+            for field, found in (("replicas", "up"), ("kv_used", "kv_used"), ("busy", "busy"))
+        }
+        out[name] = [
+            PoolPoint(float(waiting[bin]), float(running[bin]), **{key: found[bin] for key, found in sampled.items()})
+            for bin in range(len(edges_ns) - 1)
+        ]
+    return out
+
+
+def _means(
+    place: "np.ndarray[tuple[int], np.dtype[np.int64]]", values: Sequence[float], bins: int
+) -> list[float | None]:
+    count = np.bincount(place, minlength=bins)
+    total = np.bincount(place, weights=np.array(values, dtype=np.float64), minlength=bins)
+    return [float(total[bin] / count[bin]) if count[bin] else None for bin in range(bins)]
+
+
+def _tenants(columns: Columns, edges_ns: Floats) -> Mapping[str, Floats]:
+    run = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
+    tokens = columns.floats("prompt_tokens") - columns.floats("cached_tokens") + columns.floats("output_tokens")
+    codes, known = columns.codes("tenant"), columns.names("tenant")
+    served = {name: float(tokens[codes == code].sum()) for name, code in known.items()}
+    shown = sorted(served, key=lambda name: (-served[name], name))[:TENANTS_MAX]
+    out = {}
+    for name in shown:
+        among = codes == known[name]
+        out[name] = _spread((run[0][among], run[1][among]), tokens[among], edges_ns)
+    if len(known) > len(shown):
+        among = ~np.isin(codes, [known[name] for name in shown])
+        out[OTHERS] = _spread((run[0][among], run[1][among]), tokens[among], edges_ns)
+    return out

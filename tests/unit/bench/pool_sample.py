@@ -1,0 +1,11 @@
+"""A look at a pool, for tests."""
+
+import msgspec
+
+
+class PoolLook(msgspec.Struct, frozen=True):
+    at_ns: int
+    pool: str
+    up: int
+    kv_used: float
+    busy: float
