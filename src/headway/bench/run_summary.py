@@ -108,47 +108,26 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
     Requests sent before `warmup_ns` are left out, as they must be of `gaps`.
     """
     now_ns = closing.virtual_s * NS_PER_S
-    arrived = everything.count + len(closing.unfinished_ns)
     columns = everything.select(everything.floats("sent_ns") >= warmup_ns) if warmup_ns else everything
     late_ns = tuple(age for age in closing.unfinished_ns if now_ns - age >= warmup_ns)
-    closing = msgspec.structs.replace(closing, unfinished_ns=late_ns)
-    sent_ns, ended_ns = columns.floats("sent_ns"), columns.floats("ended_ns")
-    begun_s = float(sent_ns.min()) / NS_PER_S if columns.count else 0.0
-    over_s = closing.virtual_s if closing.unfinished_ns or not columns.count else float(ended_ns.max()) / NS_PER_S
-    duration_s = max(0.0, over_s - begun_s)
-    per_s = 1 / duration_s if duration_s > 0 else 0.0
-    completed, met = columns.completed, columns.claim("met")
-    cold = columns.claim("cold_start")
-    hot = completed & ~cold
-    sent = columns.count + len(closing.unfinished_ns)
-    served = columns.codes("replica") > 0
+    load = _load(columns, gaps, closing, len(late_ns))
+    per_s = 1 / load.duration_s if load.duration_s > 0 else 0.0
+    cold, served = columns.claim("cold_start"), columns.codes("replica") > 0
     asked = float(columns.floats("prompt_tokens")[served].sum())
-    errors = columns.codes("error")
     return RunSummary(
-        sent=sent,
-        completed=int(completed.sum()),
-        errors={name: int((errors == code).sum()) for name, code in columns.names("error").items()},
-        duration_s=duration_s,
-        requests_per_s=float(completed.sum()) * per_s,
-        output_tokens_per_s=float(columns.floats("output_tokens").sum()) * per_s,
-        ttft_ms=spread(columns.floats("client_ttft_ms")[hot]),
-        tpot_ms=spread(columns.floats("client_tpot_ms")[hot]),
-        itl_ms=gaps.quantiles(),
-        e2e_ms=spread(columns.floats("client_e2e_ms")[hot]),
-        attainment=float(met.sum()) / sent if sent else 0.0,
-        goodput_per_s=float(met.sum()) * per_s,
+        **msgspec.structs.asdict(load),
         complete=closing.complete,
-        unfinished=len(closing.unfinished_ns),
-        oldest_unfinished_s=max(closing.unfinished_ns, default=0) / NS_PER_S,
+        unfinished=len(late_ns),
+        oldest_unfinished_s=max(late_ns, default=0) / NS_PER_S,
         virtual_s=closing.virtual_s,
-        offered_per_s=_offered(sent_ns, closing),
-        refused=int((~served & ~completed).sum()),
+        offered_per_s=_offered(columns.floats("sent_ns"), [now_ns - age for age in late_ns]),
+        refused=int((~served & ~columns.completed).sum()),
         preemptions=int(columns.floats("preemptions").sum()),
         prefix_hit_rate=float(columns.floats("cached_tokens")[served].sum()) / asked if asked else 0.0,
         queue_ms=spread(columns.floats("queue_wait_ms")[served]),
-        itl_top10_ms=spread(columns.floats("itl_top10_ms")[completed]),
-        itl_max_ms=spread(columns.floats("itl_max_ms")[completed]),
-        attained={name: _attained(columns, f"met_{name}", sent) for name in TARGETS},
+        itl_top10_ms=spread(columns.floats("itl_top10_ms")[columns.completed]),
+        itl_max_ms=spread(columns.floats("itl_max_ms")[columns.completed]),
+        attained={name: _attained(columns, f"met_{name}", load.sent) for name in TARGETS},
         jain_tenants=_fairness(columns),
         cold=_group(columns, cold, cold, per_s) if cold.any() else None,
         workloads=_groups(columns, "workload", per_s),
@@ -161,18 +140,43 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         config_hash=closing.config_hash,
         headway=closing.headway,
         warmup_s=warmup_ns / NS_PER_S,
-        arrived=arrived,
+        arrived=everything.count + len(closing.unfinished_ns),
         wall_s=closing.wall_s,
         cpu_s=closing.cpu_s,
     )
 
 
-def _offered(sent_ns: Floats, closing: Closing) -> float:
-    """Arrivals per second, from the first to the last arrival."""
-    late_ns = [closing.virtual_s * NS_PER_S - age for age in closing.unfinished_ns]
-    all_ns = np.concatenate([sent_ns, np.array(late_ns, dtype=np.float64)])
-    span_s = (float(all_ns.max()) - float(all_ns.min())) / NS_PER_S if len(all_ns) else 0.0
-    return (len(all_ns) - 1) / span_s if span_s > 0 else 0.0
+def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: int) -> Summary:
+    """What a load on a server says of itself too; what has not ended was sent and missed."""
+    sent_ns, ended_ns = columns.floats("sent_ns"), columns.floats("ended_ns")
+    begun_s = float(sent_ns.min()) / NS_PER_S if columns.count else 0.0
+    over_s = closing.virtual_s if unfinished or not columns.count else float(ended_ns.max()) / NS_PER_S
+    duration_s = max(0.0, over_s - begun_s)
+    per_s = 1 / duration_s if duration_s > 0 else 0.0
+    completed, met = columns.completed, int(columns.claim("met").sum())
+    hot, errors = completed & ~columns.claim("cold_start"), columns.codes("error")
+    sent = columns.count + unfinished
+    return Summary(
+        sent=sent,
+        completed=int(completed.sum()),
+        errors={name: count for name, code in columns.names("error").items() if (count := int((errors == code).sum()))},
+        duration_s=duration_s,
+        requests_per_s=float(completed.sum()) * per_s,
+        output_tokens_per_s=float(columns.floats("output_tokens").sum()) * per_s,
+        ttft_ms=spread(columns.floats("client_ttft_ms")[hot]),
+        tpot_ms=spread(columns.floats("client_tpot_ms")[hot]),
+        itl_ms=gaps.quantiles(),
+        e2e_ms=spread(columns.floats("client_e2e_ms")[hot]),
+        attainment=met / sent if sent else 0.0,
+        goodput_per_s=met * per_s,
+    )
+
+
+def _offered(ended_ns: Floats, unfinished_ns: Sequence[float]) -> float:
+    """Arrivals per second, from the first to the last; both are times of sending."""
+    sent_ns = np.concatenate([ended_ns, np.array(unfinished_ns, dtype=np.float64)])
+    span_s = (float(sent_ns.max()) - float(sent_ns.min())) / NS_PER_S if len(sent_ns) else 0.0
+    return (len(sent_ns) - 1) / span_s if span_s > 0 else 0.0
 
 
 def _attained(columns: Columns, claim: str, sent: int) -> float | None:
