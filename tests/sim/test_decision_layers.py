@@ -14,9 +14,9 @@ from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.core.decisions import Decision, Layer
 from headway.core.effects import Record, Send
 from headway.core.events import DrainAsked, MessageArrived
-from headway.core.ids import NodeId
+from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.messages import Finished, Probed, Report
-from headway.core.request import Slo
+from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import NS_PER_MS
 from headway.sched.dispatch import Patience
 from headway.sched.fleet.breaker import BreakerParams
@@ -28,7 +28,7 @@ from headway.sched.nodes import FrontConfig
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools
 from headway.sched.watch import Silence
-from headway.sim.fleet import CONTROL, FRONT, Fleet
+from headway.sim.fleet import CONTROL, DIFFUSION_MODEL, FRONT, Fleet
 
 # Who decides what, and the layer it belongs to (docs/telemetry.md shows the same table).
 LAYERS: Final[dict[tuple[str, str], Layer]] = {
@@ -48,6 +48,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("worker", "blocked"): "cache",
     ("worker", "preempt"): "cache",
     ("worker", "handoff"): "pd",
+    ("worker", "batch"): "batch",
 }
 A, B = NodeId("rep-0"), NodeId("rep-1")
 SOURCE = Path(headway.__file__).parent
@@ -122,6 +123,17 @@ def failing() -> Fleet:
     return run(ran, mix(8, gap_ns=NS_PER_MS))
 
 
+def painted() -> Fleet:
+    """Two pictures that wait behind a third: what a diffusion machine decides."""
+    ran = fleet(replicas=0, diffusion_replicas=1)
+    ran.offer(
+        DiffusionRequest(RequestId(f"pic-{n}"), TenantId("t"), DIFFUSION_MODEL, 2, 64 << n, 64, n, NS_PER_MS)
+        for n in range(3)
+    )
+    ran.sim.run()
+    return ran
+
+
 WORLDS = {
     "crowded": crowded,
     "full": full,
@@ -129,6 +141,7 @@ WORLDS = {
     "split": split,
     "moved": moved,
     "failing": failing,
+    "painted": painted,
 }
 
 

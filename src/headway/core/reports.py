@@ -123,6 +123,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     kv_events: KvEvents | None = None  # None: this replica does not tell
     denoise_cost: DenoiseCoefficients | None = None  # of a diffusion replica
     queued_work_ns: Ns = 0  # of a diffusion replica: until all that it holds is done
+    pixels: tuple[int, int] | None = None  # fewest and most of a request, all frames, that it takes; None: any
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):

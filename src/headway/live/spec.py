@@ -8,7 +8,7 @@ from headway.core.ids import ModelId, NodeId
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
-from headway.sched.diffusion.machine import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice

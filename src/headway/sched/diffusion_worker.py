@@ -8,6 +8,7 @@ from headway.core.messages import Accepted, Cancel, Finished, Held, Holding, Pro
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
 from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.numbers import DiffusionNumbers
 from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.stays import Stay, Sums
 
@@ -18,6 +19,7 @@ class DiffusionWorker:
     def __init__(self, machine: DiffusionMachine, reporter: Reporter) -> None:
         self.out: list[Effect] = []
         self.machine, self.reporter, self.rates = machine, reporter, Rates()
+        self._numbers = DiffusionNumbers(machine)
         self.is_draining = False
         self._stays: dict[int, Stay] = {}
         self._by_request: dict[RequestId, Stay] = {}
@@ -67,7 +69,7 @@ class DiffusionWorker:
         """Tell fronts of progress and of ends."""
         timing = event.timing
         self.rates.step(timing.done_ns - timing.started_ns, timing.plan_ns)
-        rows = self.machine.done(event.step)
+        rows = self.machine.done(event.step, timing.done_ns - timing.started_ns)
         for row in rows:
             self._stays[row.seq].enter(self._sums, event.at_ns)
         self._sums.fold(len(rows), timing)
@@ -79,7 +81,7 @@ class DiffusionWorker:
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
-        plan = self.machine.plan()
+        plan = self.machine.plan(at_ns)
         if plan is None:
             return
         for row in plan.rows:
@@ -88,9 +90,17 @@ class DiffusionWorker:
                 stay.scheduled_ns = at_ns
         self.out.append(RunDenoise(plan))
 
+    def collect_decisions(self) -> None:
+        """Give each decision of the machine to the request it is about."""
+        for decision in self.machine.take_decisions():
+            stay = None if decision.request is None else self._by_request.get(decision.request)
+            if stay is not None:
+                stay.decide(decision)
+
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        self.reporter.report(Numbers(self.machine, self.rates, 0, self.is_draining), at_ns, self.out)
+        numbers = Numbers(self._numbers, self.rates, 0, self.is_draining, denoise=self.machine)
+        self.reporter.report(numbers, at_ns, self.out)
 
     def _finish(self, stay: Stay, reason: FinishReason, at_ns: Ns) -> None:
         self._drop(stay)

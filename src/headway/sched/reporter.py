@@ -10,7 +10,7 @@ from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
-from headway.core.reports import KvEvents, ReplicaReport, StepCoefficients
+from headway.core.reports import DenoiseCoefficients, KvEvents, ReplicaReport, StepCoefficients
 from headway.core.units import NS_PER_S, Ns
 
 REPORT_TIMER: Final = TimerId("report")
@@ -93,6 +93,19 @@ class PrefixCache(Protocol):
         ...
 
 
+class DenoiseQueue(Protocol):
+    """The work of a diffusion replica."""
+
+    @property
+    def denoise_cost(self) -> DenoiseCoefficients | None: ...
+
+    @property
+    def queued_work_ns(self) -> Ns: ...
+
+    @property
+    def pixels(self) -> tuple[int, int]: ...
+
+
 class Numbers(msgspec.Struct, frozen=True):
     """One look at a replica."""
 
@@ -101,6 +114,7 @@ class Numbers(msgspec.Struct, frozen=True):
     kv_blocks: int
     is_draining: bool
     cache: PrefixCache | None = None
+    denoise: DenoiseQueue | None = None
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -142,7 +156,7 @@ class Reporter:
         if not self._is_due(key, at_ns, out):
             return
         self._number += 1
-        identity = self.identity
+        identity, denoise = self.identity, numbers.denoise
         report = ReplicaReport(
             replica=identity.replica,
             incarnation=identity.incarnation,
@@ -165,6 +179,9 @@ class Reporter:
             block_size=machine.block_size,
             step_cost=machine.step_cost,
             kv_events=self._cached(numbers.cache),
+            denoise_cost=None if denoise is None else denoise.denoise_cost,
+            queued_work_ns=0 if denoise is None else denoise.queued_work_ns,
+            pixels=None if denoise is None else denoise.pixels,
         )
         self._send(report, out)
 

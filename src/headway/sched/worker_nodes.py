@@ -190,7 +190,7 @@ class WorkerNode:
 
 
 class DiffusionNode:
-    """One diffusion replica (a toy): its machine, progress and reports."""
+    """One diffusion replica: its machine, progress and reports."""
 
     def __init__(self, member: Membership, machine: DiffusionMachine, model: str, config: WorkerConfig) -> None:
         self._id = member.node
@@ -230,6 +230,7 @@ class DiffusionNode:
             case _:
                 pass
         worker.pump(at_ns)
+        worker.collect_decisions()
         worker.report(at_ns)
         effects = list(worker.out)
         worker.out.clear()

@@ -11,7 +11,8 @@ from headway.core.ports import Node
 from headway.core.request import Request
 from headway.cost.llm import StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
-from headway.sched.diffusion.machine import DiffusionMachine, DiffusionParams
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.llm.params import LlmParams

@@ -20,7 +20,8 @@ from headway.core.messages import (
 )
 from headway.core.plans import StepTiming
 from headway.core.request import FinishReason
-from headway.sched.diffusion.machine import DiffusionMachine, DiffusionParams
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
 
 FRONT = NodeId("front-0")

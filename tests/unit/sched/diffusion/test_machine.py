@@ -1,40 +1,43 @@
 import pytest
-from tests.unit.sched.diffusion.pictures import picture
+from tests.unit.sched.diffusion.pictures import COST, begun, machine, picture
 
 from headway.core.errors import InvariantError, RequestError
-from headway.sched.diffusion.machine import DiffusionMachine, DiffusionParams
+from headway.cost.diffusion import left_ns
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams, ShapeCap
+from headway.sched.registry import PolicyChoice
 
 
 def test_the_oldest_chooses_the_shape_and_others_of_it_join() -> None:  # SPEC F4
-    machine = DiffusionMachine(DiffusionParams(batch_max=2))
+    painter = DiffusionMachine(DiffusionParams(batch_max=2))
     for name, size in (("req-1", 64), ("req-2", 32), ("req-3", 64), ("req-4", 64)):
-        machine.add(picture(name, size=size))
-    plan = machine.plan()
+        painter.add(picture(name, size=size))
+    plan = painter.plan()
     assert plan is not None
     assert ([row.seq for row in plan.rows], plan.height) == ([1, 3], 64)
 
 
 def test_runs_a_few_steps_per_plan_until_all_are_done() -> None:
-    machine = DiffusionMachine(DiffusionParams(steps_per_plan=2))
-    machine.add(picture("req-1", steps=5))
+    painter = DiffusionMachine(DiffusionParams(steps_per_plan=2))
+    painter.add(picture("req-1", steps=5))
     counts = []
-    while (plan := machine.plan()) is not None:
-        assert machine.plan() is None
-        counts += [row.count for row in machine.done(plan.step)]
-        machine.check_invariants()
+    while (plan := painter.plan()) is not None:
+        assert painter.plan() is None
+        counts += [row.count for row in painter.done(plan.step)]
+        painter.check_invariants()
     assert counts == [2, 2, 1]
-    assert (machine.waiting, machine.running) == (0, 0)
+    assert (painter.waiting, painter.running) == (0, 0)
 
 
 def test_a_cancelled_request_is_gone_after_its_open_step() -> None:  # SPEC H2
-    machine = DiffusionMachine(DiffusionParams())
-    machine.add(picture("req-1"))
-    machine.add(picture("req-2", size=32))
-    plan = machine.plan()
+    painter = DiffusionMachine(DiffusionParams())
+    painter.add(picture("req-1"))
+    painter.add(picture("req-2", size=32))
+    plan = painter.plan()
     assert plan is not None
-    machine.stop(1)
-    assert machine.done(plan.step) == []
-    following = machine.plan()
+    painter.stop(1)
+    assert painter.done(plan.step) == []
+    following = painter.plan()
     assert following is not None
     assert (following.leave, [row.seq for row in following.rows]) == ((1,), [2])
 
@@ -47,3 +50,126 @@ def test_what_never_fits_is_refused_by_name() -> None:
 def test_an_unknown_step_is_a_bug() -> None:
     with pytest.raises(InvariantError, match="open is none"):
         DiffusionMachine(DiffusionParams()).done(1)
+
+
+def test_a_batch_starts_and_ends_together() -> None:  # SPEC F4
+    painter = machine(batch_max=4, gain_min=1.0)
+    painter.add(picture("req-1"))
+    plan = painter.plan()
+    assert plan is not None
+    painter.add(picture("req-2"))
+    painter.add(picture("req-3"))
+    painter.done(plan.step)
+    assert begun(painter) == [[2, 3]]  # nobody joined the one that ran
+
+
+def test_batches_form_where_they_pay() -> None:  # SPEC F4: gain of two is 2 * (16 + n) / (16 + 2 n) for n tokens
+    small, large = machine(gain_min=1.2), machine(gain_min=1.2)
+    for place in range(6):
+        small.add(picture(f"req-{place}", size=64))  # 16 tokens: 1.33
+        large.add(picture(f"req-{place}", size=256))  # 256 tokens: 1.03
+    assert begun(small) == [[1, 2, 3, 4], [5, 6]]
+    assert begun(large) == [[1], [2], [3], [4], [5], [6]]
+
+
+def test_a_shape_may_have_a_smaller_cap() -> None:  # SPEC F4
+    painter = machine(gain_min=1.0, caps=(ShapeCap(64, 64, 2),))
+    for place in range(4):
+        painter.add(picture(f"req-{place}", size=64))
+        painter.add(picture(f"wide-{place}", size=32))
+    assert begun(painter) == [[1, 3], [2, 4, 6, 8], [5, 7]]
+
+
+def test_a_batch_is_no_longer_than_its_budget() -> None:
+    one = left_ns(COST, picture("req-1"))
+    painter = machine(gain_min=1.0, batch_s_max=1.8 * one / 1e9)  # of 48 us a step, two take 80
+    for place in range(4):
+        painter.add(picture(f"req-{place}"))
+    assert begun(painter) == [[1, 2], [3, 4]]
+
+
+def test_pictures_of_one_prompt_count_and_too_many_run_alone() -> None:  # SPEC F1, F4
+    painter = machine(gain_min=1.0, batch_max=4)
+    for place, n in enumerate((2, 2, 2, 6)):
+        painter.add(picture(f"req-{place}", n=n))
+    plan = painter.plan()
+    assert plan is not None
+    assert [(row.seq, row.pictures) for row in plan.rows] == [(1, 2), (2, 2)]
+    painter.done(plan.step)
+    assert begun(painter) == [[3], [4]]
+
+
+def test_a_deterministic_request_shares_no_batch() -> None:  # SPEC F7: batches change the last bits
+    painter = machine(gain_min=1.0)
+    painter.add(picture("req-1"))
+    painter.add(picture("req-2", deterministic=True))
+    painter.add(picture("req-3"))
+    assert begun(painter) == [[1, 3], [2]]
+
+
+def test_reports_the_work_that_it_holds_and_less_of_it_with_every_step() -> None:  # SPEC F2, F5
+    painter = machine(batch_max=1)
+    one, two = picture("req-1", steps=4), picture("req-2", steps=2, size=128)
+    painter.add(one)
+    painter.add(two)
+    both = left_ns(COST, one) + left_ns(COST, two)
+    assert painter.queued_work_ns == both
+    plan = painter.plan()
+    assert plan is not None
+    assert painter.queued_work_ns == both
+    painter.done(plan.step)
+    assert painter.queued_work_ns == both - (16 + 16) * 1000
+    assert DiffusionMachine(DiffusionParams()).queued_work_ns == 0
+
+
+def test_learns_from_what_its_plans_took() -> None:  # SPEC F2
+    painter = machine(steps_per_plan=3)
+    before = painter.denoise_cost
+    assert before is not None
+    for place in range(30):
+        painter.add(picture(f"req-{place}"))
+        plan = painter.plan()
+        assert plan is not None
+        painter.done(plan.step, took_ns=2 * 3 * 32_000)
+    after = painter.denoise_cost
+    assert after is not None
+    assert after.token_ns == pytest.approx(2 * before.token_ns)
+    assert after.error == pytest.approx(0.5 / 30, rel=0.01)  # only the first was wrong, by half
+
+
+def test_says_whom_it_began_and_against_whom() -> None:  # SPEC L-3
+    painter = machine(order=PolicyChoice("sjf"), batch_max=1)
+    painter.add(picture("req-1", steps=9))
+    painter.add(picture("req-2", steps=2))
+    painter.plan(at_ns=77)
+    (decision,) = painter.take_decisions()
+    assert (decision.level, decision.kind, decision.at_ns, decision.chosen) == ("batch", "batch", 77, "req-2")
+    assert [other.name for other in decision.alternatives] == ["req-2", "req-1"]
+    assert painter.take_decisions() == []
+
+
+def test_a_request_alone_is_no_decision() -> None:
+    painter = machine()
+    painter.add(picture("req-1"))
+    painter.plan()
+    assert painter.take_decisions() == []
+
+
+def test_a_pool_refuses_what_belongs_to_another() -> None:  # SPEC F5
+    with pytest.raises(RequestError, match="at least 1 step, 1 picture and 65536 pixels"):
+        machine(pixels_min=65_536).add(picture("req-1", size=64))
+    with pytest.raises(RequestError, match=r"64x64 and 81 frames, 1 times"):
+        machine(pixels_max=65_536).add(picture("req-1", size=64, frames=81))
+
+
+def test_a_stop_of_one_leaves_its_batch_running() -> None:  # SPEC H2
+    painter = machine(gain_min=1.0)
+    for place in range(3):
+        painter.add(picture(f"req-{place}"))
+    plan = painter.plan()
+    assert plan is not None
+    painter.stop(2)
+    assert [row.seq for row in painter.done(plan.step)] == [1, 3]
+    following = painter.plan()
+    assert following is not None
+    assert ([row.seq for row in following.rows], following.leave) == ([1, 3], (2,))

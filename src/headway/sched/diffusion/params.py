@@ -1,0 +1,61 @@
+"""Settings of the diffusion machine."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from headway.core.errors import ConfigError
+from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.protocols import OrderPolicy
+from headway.sched.registry import PolicyChoice, select
+
+ORDERS: Final = "headway.sched.diffusion.policies"
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ShapeCap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A smaller batch for one shape."""
+
+    height: Positive
+    width: Positive
+    batch_max: Positive
+    frames: Positive = 1
+
+
+class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a diffusion replica computes next."""
+
+    steps_per_plan: Positive = 1  # a cancel waits for at most so many denoise steps
+    batch_max: Positive = 4  # pictures together; a request for more pictures than that runs alone
+    pixels_max: Positive = 1 << 22  # of a request, all frames together; larger ones are refused
+    pixels_min: Natural = 0  # smaller ones are refused: with `pixels_max` of other replicas, pools by shape
+    order: PolicyChoice = PolicyChoice("fifo")
+    gain_min: Annotated[float, msgspec.Meta(ge=1)] = 1.05  # a batch must get so many times more done per second
+    batch_s_max: Annotated[float, msgspec.Meta(gt=0)] | None = None  # predicted duration of a batch; unset: any
+    caps: tuple[ShapeCap, ...] = ()
+
+
+def order_policy(params: DiffusionParams, belief: DenoiseCost | None) -> OrderPolicy:
+    """Build the order. Raises ConfigError."""
+    cls, parsed = select(ORDERS, "order", params.order, {"belief": belief is not None})
+    policy: OrderPolicy = cls(parsed)
+    return policy
+
+
+def check(params: DiffusionParams, belief: DenoiseCost | None) -> None:
+    """Raise ConfigError for what cannot work; every message names both keys."""
+    if params.pixels_min > params.pixels_max:
+        raise ConfigError(
+            f"pixels_min = {params.pixels_min} is above pixels_max = {params.pixels_max}: nothing would be served; "
+            "lower pixels_min or raise pixels_max"
+        )
+    for cap in params.caps:
+        if cap.batch_max > params.batch_max:
+            raise ConfigError(
+                f"caps: batch_max = {cap.batch_max} of {cap.height}x{cap.width} is above batch_max = "
+                f"{params.batch_max}; a cap only lowers it: raise batch_max or lower the cap"
+            )
+    if params.batch_s_max is not None and belief is None:
+        raise ConfigError("batch_s_max needs a belief about durations, and there is none; unset batch_s_max")

@@ -1,0 +1,73 @@
+"""What the diffusion machine keeps of a request, and what an order policy sees and says."""
+
+from typing import Protocol
+
+import msgspec
+
+from headway.core.request import DiffusionRequest, LoraUse
+from headway.core.units import Ns
+
+Rank = tuple[int, ...]
+
+
+class BatchKey(msgspec.Struct, frozen=True):
+    """SPEC F4: requests with equal keys may share a batch, because every step of them has one shape and one policy."""
+
+    model: str
+    height: int
+    width: int
+    frames: int
+    fps: int
+    steps: int
+    guidance_scale: float
+    passes: int
+    n: int
+    reference_tokens: int
+    strength: float
+    loras: tuple[LoraUse, ...]
+    control_nets: tuple[str, ...]
+    image_prompts: int
+    solver: str
+    quality: str
+    dtype: str
+
+
+def batch_key(request: DiffusionRequest) -> BatchKey:
+    """Return what a request must have in common with those that it shares a batch with."""
+    return BatchKey(
+        model=request.model,
+        height=request.height,
+        width=request.width,
+        frames=request.frames,
+        fps=request.fps,
+        steps=request.steps,
+        guidance_scale=request.guidance_scale,
+        passes=request.passes,
+        n=request.n,
+        reference_tokens=request.reference_tokens,
+        strength=request.strength,
+        loras=request.loras,
+        control_nets=request.control_nets,
+        image_prompts=request.image_prompts,
+        solver=request.solver,
+        quality=request.quality,
+        dtype=request.dtype,
+    )
+
+
+class Item(msgspec.Struct, eq=False):
+    """One request at this replica. `work_ns`: believed time of it alone, from when it queued; 0 without a belief."""
+
+    seq: int
+    request: DiffusionRequest
+    key: BatchKey
+    work_ns: Ns = 0
+    done: int = 0  # steps
+
+
+class OrderPolicy(Protocol):
+    """Says who begins next. A batch that has begun runs to its end."""
+
+    def rank(self, item: Item) -> Rank:
+        """Smallest is next. Unique, and fixed while the item waits. Writes nothing."""
+        ...

@@ -1,0 +1,40 @@
+"""What requests must have in common to share a batch."""
+
+import pytest
+from tests.unit.sched.diffusion.pictures import picture
+
+from headway.core.request import LoraUse
+from headway.sched.diffusion.protocols import batch_key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"height": 128},
+        {"width": 128},
+        {"frames": 9},
+        {"fps": 16},
+        {"steps": 4},
+        {"guidance_scale": 7.0},
+        {"passes": 2},
+        {"n": 2},
+        {"reference_tokens": 64},
+        {"strength": 0.5},
+        {"loras": (LoraUse("style"),)},
+        {"loras": (LoraUse("style", 0.5),)},
+        {"control_nets": ("edge",)},
+        {"image_prompts": 1},
+        {"solver": "unipc"},
+        {"quality": "high"},
+        {"dtype": "float16"},
+        {"model": "other"},
+    ],
+    ids=str,
+)
+def test_a_difference_that_a_step_sees_keeps_requests_apart(change: dict[str, object]) -> None:  # SPEC F4
+    assert batch_key(picture("req-1", **change)) != batch_key(picture("req-1"))
+
+
+def test_seed_prompt_owner_and_deadline_do_not() -> None:
+    one, two = picture("req-1"), picture("req-2", seed=99, arrived_ns=5, tenant="other", urgency=3)
+    assert batch_key(one) == batch_key(two)
