@@ -4,10 +4,13 @@ t = max(linear products, weights) + max(experts, hit experts) + max(attention, K
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from headway.cost.deployment import Deployment, TwoBatch, check
 from headway.cost.llm import StepShape
 from headway.cost.roofline_terms import terms_of, wires_of
+
+Work: TypeAlias = tuple[float, float, float, float, float, float]  # decodes, KV, prefill, pairs, chunks, context
 
 
 class RooflineModel:
@@ -23,6 +26,12 @@ class RooflineModel:
         self._overhead = reach.overhead_ns
         self._host_base, self._host_row = reach.host_base_ns, reach.host_row_ns
         self._two_batch = deployment.two_batch
+        self._stage_layers = -(-deployment.model.layers // layout.pp)
+        self._is_single = self._microbatches == layout.pp == layout.dp == 1 and self._two_batch is None
+        lines = ((self._wires.reduce, self._wires.reduces), (self._wires.experts, self._wires.expert_layers))
+        self._collectives = tuple(
+            (line.floor_ns, line.fixed_ns, line.per_byte_ns, times) for line, times in lines if times
+        )
 
     def host_ns(self, rows: int) -> float:
         """Host time between steps for so many decodes and chunks."""
@@ -36,6 +45,9 @@ class RooflineModel:
         pairs: float = shape.prefill_pairs
         context: float = shape.chunk_context
         everyone = decodes + prefill
+        if self._is_single:
+            compute, wires = self._forward((decodes, kv, prefill, pairs, chunks, context), everyone)
+            return compute + wires + self._overhead
         if self._dp > 1:
             if decodes:
                 rows = -(-decodes // self._dp)
@@ -59,67 +71,69 @@ class RooflineModel:
             for s in shapes
         )
 
-    def _rank_ns(self, work: tuple[float, float, float, float, float, float], everyone: float) -> float:
-        if self._pp == 1 and self._microbatches == 1:
-            return self._overlapped(work, everyone) + self._overhead
-        decodes, kv, prefill, pairs, chunks, context = work
-        tokens = decodes + prefill
-        m = min(self._microbatches, tokens) or 1
-        part = (decodes / m, kv / m, prefill / m, pairs / m, chunks / m, context / m)
-        stage = self._overlapped(part, everyone / m)
+    def _rank_ns(self, work: Work, everyone: float) -> float:
+        """One attention rank: its microbatches through the stages, communication exposed or behind the other half."""
+        m = max(min(self._microbatches, work[0] + work[2]), 1)
+        halves = 2 if self._two_batch is not None else 1
+        a, b, c, d, e, f = work
+        n = m * halves
+        compute, wires = self._forward((a / n, b / n, c / n, d / n, e / n, f / n), everyone / n)
+        if self._two_batch is not None:
+            stage = two_batch_ns(compute, wires, self._two_batch, self._stage_layers)
+        else:
+            stage = compute + wires
         if self._pp > 1:
-            stage += self._wires.hop.ns(tokens / m)
+            stage += self._wires.hop.ns((a + c) / m)
         return (m + self._pp - 1) * stage + self._overhead  # bubble (p - 1) / (m + p - 1)
 
-    def _overlapped(self, work: tuple[float, float, float, float, float, float], everyone: float) -> float:
-        """One forward of a stage, its communication exposed or hidden behind the other half."""
-        if self._two_batch is None:
-            compute, wires = self._stage(work, everyone)
-            return compute + wires
-        a, b, c, d, e, f = work
-        compute, wires = self._stage((a / 2, b / 2, c / 2, d / 2, e / 2, f / 2), everyone / 2)
-        return two_batch_ns(compute, wires, self._two_batch, self.deployment.model.layers)
-
-    def _stage(self, work: tuple[float, float, float, float, float, float], everyone: float) -> tuple[float, float]:
-        """(compute, communication) of one forward."""
+    def _forward(self, work: Work, everyone: float) -> tuple[float, float]:
+        """(compute, communication) of one forward of a stage. Called for every simulated step."""
         decodes, kv, prefill, pairs, chunks, context = work
-        t, w, cp = self._terms, self._wires, self._cp
-        wires = 0.0
+        t, wires = self._terms, 0.0
         if t.window:  # windowed layers look back at most so far; contexts of a step count as equal
             far, g = t.window, t.global_share
             kv = g * kv + (1 - g) * min(kv, decodes * far)
             pairs = g * pairs + (1 - g) * min(pairs, prefill * far)
             context = g * context + (1 - g) * min(context, chunks * far + prefill)
-        if cp == 1:
-            tokens = decodes + prefill
-            attention = t.decode_pair * kv + t.prefill_pair * pairs
+        tokens = decodes + prefill
+        if self._cp == 1:
+            compute = t.decode_pair * kv + t.prefill_pair * pairs
             memory = t.kv * (kv + context)
-            compute = attention if attention > memory else memory
+            if memory > compute:
+                compute = memory
         else:
-            tokens = decodes + prefill / cp
-            attention, memory = t.decode_pair * kv / cp, t.kv * kv / cp
-            compute = attention if attention > memory else memory
-            if prefill:  # ring: every rank's queries meet every rank's keys while the next keys arrive
-                chunk = max(t.prefill_pair * pairs / (cp * cp), t.kv * context / cp)
-                passed = w.ring.ns(context / cp)
-                compute += cp * chunk
-                wires += (cp - 1) * max(0.0, passed - chunk)
-            if decodes:
-                wires += w.merge.ns(decodes)
-        rows = decodes + (chunks if chunks or not prefill else 1)
-        linear = t.token * tokens + t.sampled * rows
-        if t.past_token and context > prefill:
-            linear += t.past_token * (context - prefill) / cp
+            tokens = decodes + prefill / self._cp
+            compute, wires = self._context_parallel(decodes, kv, prefill, pairs, context)
+        linear = t.token * tokens + t.sampled * (decodes + (chunks or (1 if prefill else 0)))
+        if context > prefill:
+            linear += t.past_token * (context - prefill) / self._cp
         compute += linear if linear > t.weights else t.weights
         if t.miss:
             hit = t.expert_hit * (1 - t.miss**everyone)
             product = t.expert_token * everyone
             compute += product if product > hit else hit
-        if w.reduces:
-            wires += w.reduces * w.reduce.ns(tokens)
-        if w.expert_layers:
-            wires += w.expert_layers * w.experts.ns(tokens)
+        for floor, fixed, per_token, times in self._collectives:
+            ns = fixed + per_token * tokens
+            wires += times * (ns if ns > floor else floor)
         return compute, wires
+
+    def _context_parallel(
+        self, decodes: float, kv: float, prefill: float, pairs: float, context: float
+    ) -> tuple[float, float]:
+        """Attention over cp ranks and what it exposes of its communication.
+
+        Prompts: every rank's queries meet every rank's keys while the next keys arrive, (cp - 1) max(attention, copy)
+        + attention. Decodes: every rank reads its part of the cache, and partial results are merged in each layer.
+        """
+        t, w, cp = self._terms, self._wires, self._cp
+        attention, wires = max(t.decode_pair * kv, t.kv * kv) / cp, 0.0
+        if prefill:
+            chunk = max(t.prefill_pair * pairs / cp, t.kv * context) / cp
+            attention += cp * chunk
+            wires += (cp - 1) * max(0.0, w.ring.ns(context / cp) - chunk)
+        if decodes:
+            wires += w.merge.ns(decodes)
+        return attention, wires
 
 
 def contended_ns(own_ns: float, other_ns: float, slowdown: float) -> float:
