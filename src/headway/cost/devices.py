@@ -198,6 +198,17 @@ _CATALOGUE: Final = (
         date="2021-04",
     ),
     Device(
+        name="L20",
+        flops=_tensor(119.5, fp8=239, int8=239, fp32=59.8),
+        bytes_per_s=864e9,
+        memory_bytes=46_068 * _MIB,
+        link="pcie4",
+        network="eth-100",
+        price_per_hour=0.6,
+        source="NVIDIA L20 data sheet, dense; memory: nvidia-smi; price assumed",
+        date="2023-11",
+    ),
+    Device(
         name="L40S",
         flops=_tensor(362, fp8=733, int8=733, fp32=91.6),
         bytes_per_s=864e9,

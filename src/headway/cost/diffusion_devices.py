@@ -13,7 +13,12 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.reports import DenoiseCoefficients
 from headway.core.units import NS_PER_S
+from headway.cost.collectives import ALL_TO_ALL_FIXED_NS
+from headway.cost.devices import Device
 from headway.cost.diffusion_models import DiffusionModel
+from headway.cost.links import Link, find_link
+
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 EAGER_TRAFFIC: Final = 72
 COMPILED_TRAFFIC: Final = 16
@@ -22,25 +27,27 @@ COMPILED_LAUNCH_S: Final = 40e-6
 TEXT_LAUNCH_S: Final = 20e-3  # host time of an eager text encoder: seed 003 5 has 20-70 ms
 TILE: Final = 128  # rows and columns of a GEMM tile
 MEMORY_SHARE: Final = 0.85  # of the bandwidth that streams reach
-ALL_TO_ALL_S: Final = 20e-6  # latency of one exchange
 CONTROL_SHARE: Final = 0.22  # seed 003 2: +15-30 % for a DiT's ControlNet
 LORA_SHARE: Final = 0.035  # seed 003 2: +2-5 % where products dominate
 IMAGE_PROMPT_FLOPS: Final = 2 * 0.43e9 * 729  # SigLIP so400m on 729 patches
 
 
-class Chip(msgspec.Struct, frozen=True):
-    """One device as a denoiser sees it: peaks (dense, per second) and the shares of them that are reached."""
+class Reach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What denoisers reach of a device's peaks."""
 
-    name: str
-    flops: float  # bfloat16
-    flops_fp8: float  # equal to `flops` where there is none
-    bytes_per_s: float
-    link_bytes_per_s: float  # that an all-to-all reaches, per device
-    multiprocessors: int
-    linear: float  # of the peak, in large products
-    attention: float  # of the peak, in the usual kernel
-    flash3: float  # of the peak, in the best kernel for this device
-    fp8: float  # of the fp8 peak, quantisation of activations included
+    multiprocessors: Annotated[int, msgspec.Meta(ge=1)]
+    linear: Share  # in large products
+    attention: Share  # in the usual attention kernel
+    flash3: Share  # in the best attention kernel for this device
+    fp8: Share  # of the fp8 peak, quantisation of activations included
+
+
+class Chip(msgspec.Struct, frozen=True):
+    """One device of a replica, what joins it to the others, and what is reached."""
+
+    device: Device
+    link: Link
+    reach: Reach
 
 
 class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,14 +73,18 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
     """Return what a replica is believed to take before anything was measured. Raises ConfigError."""
     if run.cfg_parallel and model.passes != 2:
         raise ConfigError(f"cfg_parallel needs two passes per step; {model.name} makes {model.passes}; turn it off")
-    linear = chip.fp8 * chip.flops_fp8 if run.fp8 else chip.linear * chip.flops
-    attention = (chip.flash3 if run.flash3 else chip.attention) * chip.flops
-    memory = chip.bytes_per_s * MEMORY_SHARE
+    device, reach = chip.device, chip.reach
+    if run.fp8 and "fp8" not in device.flops:
+        raise ConfigError(f"fp8 = true needs fp8 products, and {device.name} has none; turn it off")
+    peak = device.flops_of("bfloat16")
+    linear = reach.fp8 * device.flops_of("fp8") if run.fp8 else reach.linear * peak
+    attention = (reach.flash3 if run.flash3 else reach.attention) * peak
+    memory = device.bytes_per_s * MEMORY_SHARE
     linear_flops, pair_flops = model.flops(1)
     token_s = linear_flops / linear
     traffic_s = (COMPILED_TRAFFIC if run.compiled else EAGER_TRAFFIC) * model.blocks * model.hidden * 2 / memory
     pair_s = pair_flops / attention
-    half_wave = TILE * TILE * chip.multiprocessors / (2 * model.hidden)  # tokens
+    half_wave = TILE * TILE * reach.multiprocessors / (2 * model.hidden)  # tokens
     launch_s = (COMPILED_LAUNCH_S if run.compiled else EAGER_LAUNCH_S) * model.blocks
     weights_s = (1 if run.fp8 else 2) * model.parameters / memory
     split = run.sp if run.sp_efficiency is None else run.sp * run.sp_efficiency
@@ -92,13 +103,13 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
         text_tokens=model.text_tokens,
         text_ns=(
             TEXT_LAUNCH_S
-            + 2 * model.text_parameters * model.text_length / (chip.linear * chip.flops)
+            + 2 * model.text_parameters * model.text_length / (reach.linear * peak)
             + model.text_bytes / memory
         )
         * ns,
         # A VAE encoder is about half a decoder; a token covers patch^2 pixels.
         reference_ns=0.5 * model.vae_bytes_per_pixel * model.patch**2 / memory * ns,
-        image_prompt_ns=(TEXT_LAUNCH_S + IMAGE_PROMPT_FLOPS / (chip.linear * chip.flops)) * ns,
+        image_prompt_ns=(TEXT_LAUNCH_S + IMAGE_PROMPT_FLOPS / (reach.linear * peak)) * ns,
         decode_ns=model.vae_bytes_per_pixel / memory * ns,
         control_share=CONTROL_SHARE,
         lora_share=0.0 if run.lora == "merged" else LORA_SHARE,
@@ -113,7 +124,7 @@ def _exchange_s(model: DiffusionModel, chip: Chip, run: Execution) -> tuple[floa
         return 0.0, 0.0
     sent = 4 * model.hidden * 2 * (run.sp - 1) / run.sp**2  # bytes per token, block and device
     blocks = model.attention_blocks
-    return 4 * blocks * ALL_TO_ALL_S, blocks * sent / chip.link_bytes_per_s
+    return 4 * blocks * ALL_TO_ALL_FIXED_NS / NS_PER_S, blocks * sent / chip.link.bytes_per_s
 
 
 def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:
@@ -127,21 +138,30 @@ def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:
 # Shares of the peak. H100: attention kernels of the FlashAttention-3 paper (arXiv 2407.08608, figure 5: 0.37 with
 # FlashAttention-2, 0.65 with 3); products so that seed 003 1's compiled FLUX.1-dev takes its 3.9 s, fp8 so that it
 # takes 2.9 s. L20: products from FLUX.1-dev compiled (flux-faster, 20.24 s), attention from HunyuanVideo (diffusers
-# para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them. RTX 4090: the
-# L20's, of the same architecture. Links: all-to-all over NVLink, or over PCIe 4 where there is none.
-_CHIPS: Final = (
-    Chip("H100-SXM", 989e12, 1979e12, 3.35e12, 300e9, 132, 0.635, 0.37, 0.65, 0.49),
-    Chip("A100-SXM-80GB", 312e12, 312e12, 2.04e12, 200e9, 108, 0.8, 0.65, 0.65, 0.8),
-    Chip("L20", 119.5e12, 239e12, 864e9, 20e9, 92, 0.97, 0.85, 0.85, 0.75),
-    Chip("RTX-4090", 165.2e12, 330.3e12, 1.008e12, 20e9, 128, 0.95, 0.85, 0.85, 0.75),
-)
-CHIPS: Final[Mapping[str, Chip]] = {entry.name: entry for entry in _CHIPS}
+# para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them. H200: the H100's,
+# the same chip; RTX 4090 and L40S: the L20's, the same architecture. Dated 2026-11.
+_HOPPER: Final = Reach(132, 0.635, 0.37, 0.65, 0.49)
+REACHES: Final[Mapping[str, Reach]] = {
+    "H100-SXM": _HOPPER,
+    "H200": _HOPPER,
+    "A100-80G": Reach(108, 0.8, 0.65, 0.65, 0.8),
+    "A100-40G": Reach(108, 0.8, 0.65, 0.65, 0.8),
+    "L20": Reach(92, 0.97, 0.85, 0.85, 0.75),
+    "L40S": Reach(142, 0.97, 0.85, 0.85, 0.75),
+    "RTX-4090": Reach(128, 0.97, 0.85, 0.85, 0.75),
+}
 
 
-def chip(name: str, more: Mapping[str, Chip] | None = None) -> Chip:
-    """Return a device by name, `more` (a user's) before the table. Raises ConfigError."""
-    found = (more or {}).get(name) or CHIPS.get(name)
-    if found is None:
-        known = ", ".join([*(more or {}), *CHIPS])
-        raise ConfigError(f"no denoiser was measured on device {name!r}; known are {known}; a user file may add it")
-    return found
+def chip(device: Device, link: Link | None = None, reaches: Mapping[str, Reach] | None = None) -> Chip:
+    """Join a device with its link (None: its own) and what is reached of it; `reaches` are a user's, by device.
+
+    Raises ConfigError for a device on which nobody has measured a denoiser.
+    """
+    known = {**REACHES, **(reaches or {})}
+    reach = known.get(device.name)
+    if reach is None:
+        raise ConfigError(
+            f"no denoiser was measured on device {device.name!r}; known are {', '.join(known)}; "
+            "a user file may say what it reaches"
+        )
+    return Chip(device, link or find_link(device.link), reach)

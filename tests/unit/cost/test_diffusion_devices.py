@@ -10,10 +10,12 @@ import pytest
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.cost.devices import find_device
 from headway.cost.diffusion import gain, stages, step_ns
 from headway.cost.diffusion_devices import Execution, chip, coefficients, merge_s
 from headway.cost.diffusion_models import diffusion_model
 
+H100 = chip(find_device("H100-SXM"))
 EAGER = Execution(compiled=False, flash3=False)
 SPREAD = 0.12
 
@@ -37,11 +39,13 @@ def case(model: str, size: tuple[int, int, int], steps: int) -> DiffusionRequest
 def seconds(
     model: str, device: str, run: Execution, size: tuple[int, int, int] = (1024, 1024, 1), steps: int = 28
 ) -> float:
-    return stages(coefficients(diffusion_model(model), chip(device), run), case(model, size, steps)).total
+    return stages(coefficients(diffusion_model(model), chip(find_device(device)), run), case(model, size, steps)).total
 
 
 def iteration(model: str, device: str, run: Execution, size: tuple[int, int, int]) -> float:
-    return step_ns(coefficients(diffusion_model(model), chip(device), run), case(model, size, 1).shape) / 1e9
+    return (
+        step_ns(coefficients(diffusion_model(model), chip(find_device(device)), run), case(model, size, 1).shape) / 1e9
+    )
 
 
 H720 = (720, 1280, 129)
@@ -75,7 +79,7 @@ ITERATIONS = [  # rows 31 to 33, seconds per step with guidance; published, our 
     ("Wan2.1-14B", "H100-SXM", EAGER, 9.77, -0.18),  # Diffusers; engines lie between 9.77 and 5.18
     ("Wan2.1-14B", "H100-SXM", Execution(), 6.13, -0.11),  # SGLang
     ("Wan2.1-14B", "H100-SXM", Execution(sp=8), 1.19, -0.39),  # SGLang; LightX2V has 0.75
-    ("Wan2.1-1.3B", "A100-SXM-80GB", EAGER, 4.91, -0.41),  # FastVideo's baseline; 3.78 optimised
+    ("Wan2.1-1.3B", "A100-80G", EAGER, 4.91, -0.41),  # FastVideo's baseline; 3.78 optimised
 ]
 
 Row = tuple[str, str, Execution, tuple[int, int, int], int, float]
@@ -113,11 +117,13 @@ def test_wan_without_any_optimisation_takes_half_an_hour() -> None:  # seed 003 
 
 def test_a_step_cache_divides_the_steps_and_nothing_else() -> None:  # row 28: 26.36 -> 17.01 s is 1.56 with FBCache
     plain = stages(
-        coefficients(diffusion_model("FLUX.1-dev"), chip("L20"), EAGER), case("FLUX.1-dev", (1024, 1024, 1), 28)
+        coefficients(diffusion_model("FLUX.1-dev"), chip(find_device("L20")), EAGER),
+        case("FLUX.1-dev", (1024, 1024, 1), 28),
     )
     cached = Execution(compiled=False, flash3=False, step_cache=1.56)
     faster = stages(
-        coefficients(diffusion_model("FLUX.1-dev"), chip("L20"), cached), case("FLUX.1-dev", (1024, 1024, 1), 28)
+        coefficients(diffusion_model("FLUX.1-dev"), chip(find_device("L20")), cached),
+        case("FLUX.1-dev", (1024, 1024, 1), 28),
     )
     assert faster.denoise == pytest.approx(plain.denoise / 1.56)
     assert faster.vae_decode == plain.vae_decode
@@ -126,7 +132,7 @@ def test_a_step_cache_divides_the_steps_and_nothing_else() -> None:  # row 28: 2
 
 def test_stage_times_are_those_of_the_seed() -> None:  # REFERENCE 6: seed 003 5
     parts = stages(
-        coefficients(diffusion_model("FLUX.1-dev"), chip("H100-SXM"), Execution()),
+        coefficients(diffusion_model("FLUX.1-dev"), H100, Execution()),
         case("FLUX.1-dev", (1024, 1024, 1), 28),
     )
     assert 0.02 <= parts.text_encode <= 0.07
@@ -148,14 +154,14 @@ def test_guidance_on_two_groups_halves_a_step() -> None:  # SPEC G7
     two = iteration("Qwen-Image", "H100-SXM", Execution(cfg_parallel=True), (1024, 1024, 1))
     assert two == pytest.approx(one / 2, rel=0.04)  # half a wave of tiles is not split
     with pytest.raises(ConfigError, match=r"cfg_parallel needs two passes per step; FLUX.1-dev makes 1"):
-        coefficients(diffusion_model("FLUX.1-dev"), chip("H100-SXM"), Execution(cfg_parallel=True))
+        coefficients(diffusion_model("FLUX.1-dev"), H100, Execution(cfg_parallel=True))
 
 
 def test_batches_pay_for_small_models_and_low_resolution_only() -> None:  # SPEC F4, seed 003 3
     # Seed 003 has 2-3 x for SD3-Turbo at 512^2 in batches of 4 to 8, without saying on what; an H100 that waits for no
     # host is saturated sooner: 1.2 there, 1.8 at 256^2.
     def gain_of(model: str, side: int) -> float:
-        cost = coefficients(diffusion_model(model), chip("H100-SXM"), EAGER)
+        cost = coefficients(diffusion_model(model), H100, EAGER)
         return gain(cost, DenoiseShape(side, side), 4)
 
     assert gain_of("FLUX.1-dev", 1024) < 1.05
@@ -166,13 +172,20 @@ def test_batches_pay_for_small_models_and_low_resolution_only() -> None:  # SPEC
 
 def test_a_merged_adapter_costs_no_step_and_a_merge_moves_all_weights_twice() -> None:  # SPEC F2, seed 003 6
     flux = diffusion_model("FLUX.1-dev")
-    wrapped = coefficients(flux, chip("H100-SXM"), Execution())
+    wrapped = coefficients(flux, H100, Execution())
     assert 0.02 <= wrapped.lora_share <= 0.05
-    assert coefficients(flux, chip("H100-SXM"), Execution(lora="merged")).lora_share == 0.0
+    assert coefficients(flux, H100, Execution(lora="merged")).lora_share == 0.0
     assert 0.15 <= wrapped.control_share <= 0.30
     assert merge_s(flux, 3.35e12) == pytest.approx(0.0142, rel=0.01)
 
 
-def test_an_unknown_device_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="no denoiser was measured on device 'TPU'; known are H100-SXM"):
-        chip("TPU")
+def test_a_device_that_nobody_measured_is_refused_and_a_user_may_say_what_it_reaches() -> None:
+    b200 = find_device("B200")
+    with pytest.raises(ConfigError, match="no denoiser was measured on device 'B200'; known are H100-SXM"):
+        chip(b200)
+    assert chip(b200, reaches={"B200": H100.reach}).link.name == "nvlink5"
+
+
+def test_fp8_needs_products_in_fp8() -> None:
+    with pytest.raises(ConfigError, match="fp8 = true needs fp8 products, and A100-80G has none"):
+        coefficients(diffusion_model("FLUX.1-dev"), chip(find_device("A100-80G")), Execution(fp8=True))
