@@ -1,6 +1,7 @@
-"""`headway models`: what can be served from this machine, and fetching what cannot yet."""
+"""`headway models`: what can be served from this machine, fetching what cannot yet, and what the cost models know."""
 
 import time
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -12,9 +13,21 @@ app = typer.Typer(help="List the models on this machine, or fetch one.", add_com
 
 
 @app.callback(invoke_without_command=True)
-def list_all(context: typer.Context) -> None:
+def list_all(
+    context: typer.Context,
+    catalogue: Annotated[
+        bool, typer.Option(help="List the models that the simulator knows, with their sizes.")
+    ] = False,
+    devices: Annotated[bool, typer.Option(help="List the devices and links that the simulator knows.")] = False,
+) -> None:
     """List the models on this machine, or fetch one."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is not None:
+        return
+    if catalogue:
+        _list_catalogue()
+    if devices:
+        _list_devices()
+    if not catalogue and not devices:
         list_known()
 
 
@@ -25,10 +38,56 @@ def list_known() -> None:
     for model in list_models():
         name = f"{model.name} (default)" if model.name == DEFAULT_MODEL else model.name
         rows.append((name, "ready" if model.is_ready else "not fetched", model.source, str(model.folder)))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)] + [0]
-    for row in rows:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)))
+    _print_table(rows)
     typer.echo("\nA Hugging Face folder or a hub id works too: headway serve --model DIR|OWNER/NAME")
+
+
+def _list_catalogue() -> None:
+    from headway.cost.diffusion_models import DIFFUSION_MODELS
+    from headway.cost.models_catalogue import MODELS
+
+    rows = [("NAME", "PARAMETERS", "ACTIVE", "KV/TOKEN", "DATE", "SOURCE")]
+    for model in MODELS.values():
+        sizes = (f"{model.parameters / 1e9:.2f}B", f"{model.parameters_active / 1e9:.2f}B")
+        rows.append((model.name, *sizes, f"{model.kv_bytes_per_token() / 1024:g} KiB", model.date, model.source))
+    _print_table(rows)
+    typer.echo("")
+    _print_table(
+        [("NAME", "DATE", "SOURCE"), *((entry.name, entry.date, entry.source) for entry in DIFFUSION_MODELS.values())]
+    )
+
+
+def _list_devices() -> None:
+    from headway.cost.devices import DEVICES
+    from headway.cost.efficiency import EFFICIENCIES
+    from headway.cost.links import LINKS
+
+    rows = [("NAME", "BF16 TFLOP/S", "GB/S", "MEMORY GB", "LINK", "$/H", "DATE", "SOURCE")]
+    for device in DEVICES.values():
+        peak = device.flops_of("bfloat16") / 1e12
+        speeds = (f"{peak:g}", f"{device.bytes_per_s / 1e9:g}", f"{device.memory_bytes / 1e9:.1f}")
+        rows.append((device.name, *speeds, device.link, f"{device.price_per_hour:g}", device.date, device.source))
+    _print_table(rows)
+    typer.echo("")
+    links = [("LINK", "KIND", "PEAK GB/S", "REACHED GB/S", "DATE", "SOURCE")]
+    for link in LINKS.values():
+        rates = (f"{link.peak_bytes_per_s / 1e9:g}", f"{link.bytes_per_s / 1e9:.3g}")
+        links.append((link.name, link.kind, *rates, link.date, link.source))
+    _print_table(links)
+    typer.echo("")
+    _print_table(
+        [("EFFICIENCY", "DATE", "SOURCE"), *((entry.name, entry.date, entry.source) for entry in EFFICIENCIES.values())]
+    )
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in _columns(rows)]
+    for row in rows:
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+    return zip(*rows, strict=True)
 
 
 @app.command("pull")

@@ -1,4 +1,8 @@
-"""Truth of real replicas: what a step takes on a model and its devices (roofline with collectives, REFERENCE 2)."""
+"""Truth of the routing study's replicas: what a step takes on a model and its devices (roofline, REFERENCE 2).
+
+Everything else takes `cost.roofline` and the catalogue. The numbers here stay as they are, because the stored results
+of the study were computed with them; peaks equal the catalogue's, floors and memory are rounder.
+"""
 
 from typing import Final
 

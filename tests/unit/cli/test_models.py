@@ -34,3 +34,25 @@ def test_a_name_that_is_almost_right_names_the_right_one(given: str) -> None:
     result = RUN.invoke(app, ["pull", given])
     assert result.exit_code == 1
     assert f"did you mean '{DEFAULT_MODEL}'?" in result.output
+
+
+def test_the_catalogue_lists_models_with_source_and_date() -> None:
+    output = RUN.invoke(app, ["--catalogue"]).output
+    (line,) = [line for line in output.splitlines() if line.startswith("llama-3.1-8b")]
+    assert line.split() == [
+        "llama-3.1-8b",
+        "8.03B",
+        "8.03B",
+        "128",
+        "KiB",
+        "2024-07",
+        "meta-llama/Llama-3.1-8B-Instruct",
+    ]
+    assert "FLUX" in output or "flux" in output
+
+
+def test_devices_and_links_are_listed_with_source_and_date() -> None:
+    output = RUN.invoke(app, ["--devices"]).output
+    (line,) = [line for line in output.splitlines() if line.startswith("H100-SXM")]
+    assert line.split()[:7] == ["H100-SXM", "989", "3350", "85.5", "nvlink4", "2.5", "2023-03"]
+    assert [line for line in output.splitlines() if line.startswith("nvlink4 ") and "Vidur" in line] != []

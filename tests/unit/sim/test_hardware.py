@@ -1,7 +1,9 @@
 import pytest
 
 from headway.core.plans import Chunk, StepPlan
-from headway.sim.hardware import A100, RooflineTruth
+from headway.cost.devices import find_device
+from headway.cost.models_catalogue import find_model
+from headway.sim.hardware import A100, H100, LLAMA_70B, DeviceTruth, RooflineTruth
 
 EXACT = RooflineTruth(jitter=0.0)
 
@@ -47,3 +49,17 @@ def test_noise_is_bounded_repeatable_and_centred() -> None:  # SPEC J6
     assert all(0.9 * exact <= took <= 1.1 * exact for took in times)
     assert sum(times) / len(times) == pytest.approx(exact, rel=0.01)
     assert max(times) > 1.05 * exact > 0.95 * exact > min(times)
+
+
+@pytest.mark.parametrize(("truth", "name"), [(H100, "H100-SXM"), (A100, "A100-80G")])
+def test_peaks_are_those_of_the_catalogue(truth: DeviceTruth, name: str) -> None:
+    device = find_device(name)
+    assert truth.flops == device.flops_of("bfloat16")
+    assert truth.bytes_per_s == pytest.approx(device.bytes_per_s, rel=0.001)
+    assert truth.memory_bytes == pytest.approx(device.memory_bytes, rel=0.08)  # the data sheet's round 80 GB
+
+
+def test_the_model_is_that_of_the_catalogue() -> None:
+    model = find_model("llama-3.1-70b")
+    assert LLAMA_70B.parameters == pytest.approx(model.parameters, rel=0.001)
+    assert LLAMA_70B.kv_bytes_per_token == model.kv_bytes_per_token()
