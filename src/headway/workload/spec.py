@@ -58,7 +58,7 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Think(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What passes between an answer and what its reader sends next."""
 
-    mean_s: AtLeastZero = 10.0
+    mean_s: AtLeastZero = 10.0  # mean
     cv: Annotated[float, msgspec.Meta(ge=0, le=30)] = 1.0  # gamma: 0 is fixed, 1 exponential
 
 
@@ -69,7 +69,7 @@ class Common(
 
     name: Name = ""  # in the ids of its requests; unset: its place in the list
     model: str = ""  # unset: the first that is served
-    tenant: str = "default"
+    tenant: str = "default"  # who is charged and queued
     tenants: Count = 1  # more than one: TENANT-0, TENANT-1, …, drawn evenly
     tenant_weight: Count = 1  # its share where tenants compete
     urgency: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0  # higher is sooner
@@ -90,11 +90,11 @@ class Language(Common, frozen=True, kw_only=True, omit_defaults=True):
 class Synthetic(Language, frozen=True, kw_only=True, omit_defaults=True, tag="synthetic"):
     """Single requests, open loop. Prompts of a family begin alike."""
 
-    arrivals: Arrivals = Poisson()
+    arrivals: Arrivals = Poisson()  # when
     rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
-    count: Count = 200
-    prompt: Lengths = Lengths(mean=512.0, longest=32_768)
-    output: Lengths = Lengths(mean=128.0)
+    count: Count = 200  # requests
+    prompt: Lengths = Lengths(mean=512.0, longest=32_768)  # with what is shared
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
     families: Families = 0  # 0: no two prompts share a beginning
     family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
     shared_tokens: PrefixTokens = 0  # of a family's prompts; a shorter prompt is all shared
@@ -105,30 +105,30 @@ class Sessions(Language, frozen=True, kw_only=True, omit_defaults=True, tag="ses
     answer has thought. A session whose request fails ends."""
 
     arrivals: Arrivals = Poisson(rate_per_s=1.0)  # of sessions
-    rate_scale: Positive = 1.0
+    rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
     count: Count = 200  # sessions
-    turns: Lengths = Lengths(kind="geometric", mean=4.0, longest=64)
-    think: Think = Think()
+    turns: Lengths = Lengths(kind="geometric", mean=4.0, longest=64)  # of a session
+    think: Think = Think()  # between an answer and what follows it
     families: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1  # different system prompts
-    family_skew: Skew = 0.0
+    family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
     system_tokens: PrefixTokens = 512  # length of a system prompt
     user: Lengths = Lengths(mean=64.0)  # new tokens of a turn
-    output: Lengths = Lengths(mean=128.0)
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
     context_max: Tokens = 32_768  # a session ends before a prompt and its limit of output are longer
 
 
 class ClosedLoop(Language, frozen=True, kw_only=True, omit_defaults=True, tag="closed_loop"):
     """A fixed number of clients; each waits for its answer, thinks, and sends its next request, answered or refused."""
 
-    clients: Count = 8
+    clients: Count = 8  # each with one request in flight
     count: Count = 200  # requests of all clients
-    think: Think = Think(mean_s=0.0, cv=0.0)
+    think: Think = Think(mean_s=0.0, cv=0.0)  # between an answer and what follows it
     ramp_s: AtLeastZero = 0.0  # over which the clients begin
-    prompt: Lengths = Lengths(mean=512.0, longest=32_768)
-    output: Lengths = Lengths(mean=128.0)
-    families: Families = 0
-    family_skew: Skew = 0.0
-    shared_tokens: PrefixTokens = 0
+    prompt: Lengths = Lengths(mean=512.0, longest=32_768)  # with what is shared
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
+    families: Families = 0  # 0: no two prompts share a beginning
+    family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
+    shared_tokens: PrefixTokens = 0  # of a family's prompts; a shorter prompt is all shared
 
 
 WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop
