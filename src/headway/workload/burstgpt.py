@@ -15,7 +15,7 @@ COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Lo
 
 
 def rows(path: Path, models: Collection[str] = (), log_types: Collection[str] = ()) -> Iterator[Row]:
-    """Yield the requests of a file that did not fail, of some models and log types; empty: of all. Raises ConfigError."""
+    """Yield the requests that did not fail, of some models and log types; empty: of all. Raises ConfigError."""
     return checked(_rows(path, models, log_types), path)
 
 

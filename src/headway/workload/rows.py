@@ -19,7 +19,7 @@ NS_MAX: Final = 1 << 62  # 146 years
 
 class Row(msgspec.Struct, frozen=True):
     """One request of a trace. What identifies content: `tokens`, or `blocks` (each stands for `block_tokens` tokens and
-    all before them), or nothing: then it shares no prefix."""
+    all before them), or only how many tokens it shares with every prompt of its tenant."""
 
     at_ns: Ns  # on the clock of the file
     input_tokens: int
@@ -27,6 +27,7 @@ class Row(msgspec.Struct, frozen=True):
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
     tokens: tuple[int, ...] = ()
+    shared_tokens: int = 0
     session: str | None = None
     tenant: str | None = None
     model: str | None = None

@@ -22,6 +22,7 @@ Skew = Annotated[float, msgspec.Meta(ge=0, le=5)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 AtLeastZero = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_]*$", max_length=32)]
 
 
@@ -131,7 +132,57 @@ class ClosedLoop(Language, frozen=True, kw_only=True, omit_defaults=True, tag="c
     shared_tokens: PrefixTokens = 0  # of a family's prompts; a shorter prompt is all shared
 
 
-WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop
+class Trace(Language, frozen=True, kw_only=True, omit_defaults=True):
+    """What every kind that reads a file has."""
+
+    path: Path  # beside the scenario file, or absolute
+    skip: Many = 0  # requests (of ShareGPT texts: conversations) at the beginning
+    count: Count | None = None  # unset: to the end
+    rate_scale: Positive = 1.0  # so many times the requests in the same time: some drawn, or copies with new content
+
+
+class Mooncake(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="mooncake"):
+    """Mooncake's JSON lines (FAST'25 release): lengths, and hash ids of 512 tokens that prompts share."""
+
+    quantum_ms: AtLeastZero = 3000.0  # the trace rounds its times to this; arrivals are spread over it
+
+
+class Azure(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="azure"):
+    """Azure's CSV of LLM inference (2023, 2024): TIMESTAMP, ContextTokens, GeneratedTokens."""
+
+
+class BurstGpt(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="burstgpt"):
+    """BurstGPT's CSV. Rows without response tokens are failures (its README); they are left out."""
+
+    models: tuple[str, ...] = ()  # of the column Model; empty: all
+    log_types: tuple[str, ...] = ()  # of the column Log Type; empty: all
+    quantum_ms: AtLeastZero = 1000.0  # the trace rounds its times to this
+
+
+class Qwen(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="qwen"):
+    """Qwen-Bailian's JSON lines: hash ids of 16 tokens that prompts share, and chats that go on."""
+
+    types: tuple[str, ...] = ()  # text, search, image, file; empty: all
+
+
+class ShareGpt(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="sharegpt"):
+    """ShareGPT's JSON of conversations (texts, no times), or JSON lines of lengths as LLMServingSim writes them."""
+
+    arrivals: Arrivals | None = None  # of conversations; unset: the times in the file, of JSON lines only
+    think: Think = Think()  # between turns of a conversation
+    chars_per_token: Annotated[float, msgspec.Meta(ge=0.1, le=100)] = 4.0  # texts are not tokenized
+    context_max: Tokens = 32_768  # a conversation ends before a prompt and its limit of output are longer
+
+
+class Replay(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
+    """Evidence of a simulated or live run, `.parquet` or JSON lines: arrivals, lengths, tenants and models. `tenant`
+    and `model`, where set, take the place of those recorded."""
+
+    keeps_hits: bool = True  # what was found in a cache then is a beginning that all prompts of a tenant share
+    unanswered_tokens: Tokens = 128  # output of a request that ended without any: nobody knows what it would have been
+
+
+WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop | Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay
 
 
 def names(specs: Sequence[Common]) -> list[str]:

@@ -1,5 +1,6 @@
 """What a trace is like: how often, how bursty, how long, how much of it repeats."""
 
+import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ def trace_stats(rows: Iterable[Row]) -> TraceStats:
     held = [(row.at_ns, row.input_tokens, row.output_tokens) for row in rows]
     if len(held) < 2:
         raise ValueError(f"a trace of {len(held)} requests has no rate")
-    gaps = [(after[0] - before[0]) / NS_PER_S for before, after in zip(held, held[1:], strict=False)]
+    gaps = [(after[0] - before[0]) / NS_PER_S for before, after in itertools.pairwise(held)]
     span_s = (held[-1][0] - held[0][0]) / NS_PER_S
     return TraceStats(
         requests=len(held),
