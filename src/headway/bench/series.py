@@ -15,6 +15,8 @@ from headway.bench.ends import Floats, Mask
 from headway.core.units import NS_PER_S, Ns
 
 BINS_MAX: Final = 240
+BIN_REQUESTS: Final = 15  # on average: fewer draw noise and not load
+BINS_FEW: Final = 30
 TENANTS_MAX: Final = 8  # told apart; the others are one
 OTHERS: Final = "(others)"
 
@@ -67,7 +69,7 @@ def series(columns: Columns, samples: Sequence[PoolSample], virtual_s: float, bi
     """Return the bins of a run that took `virtual_s`, equally wide. Requests that have not ended are in none."""
     if not columns.count or virtual_s <= 0:
         return []
-    bins = max(1, min(bins_max, columns.count))
+    bins = max(1, min(bins_max, columns.count, max(BINS_FEW, columns.count // BIN_REQUESTS)))
     edges_ns = np.linspace(0, virtual_s * NS_PER_S, bins + 1)
     width_s = virtual_s / bins
     ended, completed = columns.floats("ended_ns"), columns.completed

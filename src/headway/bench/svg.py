@@ -44,7 +44,7 @@ def nice_step(span: float, count: int = 5) -> float:
     return next(power * factor for factor in (1.0, 2.0, 5.0, 10.0) if raw <= power * factor * 1.0001)
 
 
-def text(x: float, y: float, words: str, *, size: int = 10, anchor: str = "start", extra: str = "") -> str:
+def text(x: float, y: float, words: str, *, size: float = 10, anchor: str = "start", extra: str = "") -> str:
     """A piece of text."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '

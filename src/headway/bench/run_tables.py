@@ -1,0 +1,122 @@
+"""The tables of a simulated run."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Final
+
+from headway.bench.charts import duration
+from headway.bench.run_summary import GroupSummary, RunSummary
+from headway.bench.run_view import RunView
+from headway.bench.summary import Quantiles
+
+GROUPS_MAX: Final = 20  # rows of a table of tenants
+
+
+def tiles(summary: RunSummary) -> str:
+    """The numbers that matter most."""
+    shown = [
+        (f"{summary.goodput_per_s:.2f}/s", "goodput"),
+        (f"{summary.attainment:.1%}", "kept every promise"),
+        (f"{summary.offered_per_s:.2f}/s", "offered"),
+        (f"{summary.completed:,} / {summary.sent:,}", "completed"),
+        (_ms(summary.ttft_ms.p50), "TTFT p50"),
+        (_ms(summary.ttft_ms.p99), "TTFT p99"),
+        (_ms(summary.tpot_ms.p50), "TPOT p50"),
+        (_ms(summary.tpot_ms.p99), "TPOT p99"),
+        (f"{summary.output_tokens_per_s:,.0f}/s", "output tokens"),
+    ]
+    return f'<div class="tiles">{"".join(f"<div class=tile><b>{v}</b><span>{n}</span></div>" for v, n in shown)}</div>'
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+def latency_table(summary: RunSummary) -> str:
+    """Percentiles of every time."""
+    rows = [
+        ("TTFT", summary.ttft_ms),
+        ("TPOT", summary.tpot_ms),
+        ("gaps between tokens, pooled", summary.itl_ms),
+        ("longest tenth of a request's gaps, mean", summary.itl_top10_ms),
+        ("longest gap of a request", summary.itl_max_ms),
+        ("whole request", summary.e2e_ms),
+        ("all queues", summary.queue_ms),
+    ]
+    if summary.cold is not None:
+        rows.append(("TTFT of cold requests, in no other row", summary.cold.ttft_ms))
+    body = "".join(
+        f"<tr><td>{name}</td><td>{q.count:,}</td>{''.join(f'<td>{_ms(value)}</td>' for value in _percentiles(q))}</tr>"
+        for name, q in rows
+    )
+    head = "<tr><th></th><th>count</th><th>mean</th><th>p50</th><th>p95</th><th>p99</th><th>max</th></tr>"
+    return f"<table>{head}{body}</table>"
+
+
+def _percentiles(q: Quantiles) -> tuple[float | None, ...]:
+    return (q.mean, q.p50, q.p95, q.p99, q.max)
+
+
+def pools_table(summary: RunSummary) -> str:
+    """What each pool had to do and did."""
+    rows = []
+    for name in sorted({*summary.pools, *summary.pool_use}):
+        use, group = summary.pool_use.get(name), summary.pools.get(name)
+        counters = {} if use is None else use.counters
+        queried = counters.get("prefix_query_tokens", 0)
+        cells = [
+            "-" if use is None else f"{use.replicas}",
+            "-" if use is None else f"{use.devices}",
+            "-" if use is None else f"{use.busy:.1%}",
+            "-" if use is None or use.kv_peak is None else f"{use.kv_peak:.1%}",
+            "-" if group is None else f"{group.sent:,}",
+            "-" if group is None else f"{group.output_tokens:,}",
+            "-" if group is None else _ms(group.queue_ms.p99),
+            f"{counters.get('steps', 0):,}",
+            f"{counters.get('preemptions', 0):,}",
+            f"{counters.get('prefix_hit_tokens', 0) / queried:.1%}" if queried else "-",
+        ]
+        rows.append(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    head = ("pool", "replicas", "devices", "busy", "KV peak", "requests", "output tokens", "queues p99", "steps",
+            "preempted", "prefix hits")  # fmt: skip
+    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
+
+
+def groups_table(groups: Mapping[str, GroupSummary]) -> str:
+    """One row per tenant or workload, the largest first."""
+    ranked = sorted(groups.items(), key=lambda item: (-item[1].sent, item[0]))
+    rows = []
+    for name, group in ranked[:GROUPS_MAX]:
+        cells = [
+            f"{group.sent:,}",
+            f"{group.completed:,}",
+            f"{group.attainment:.1%}",
+            f"{group.goodput_per_s:.2f}",
+            f"{group.prompt_tokens:,}",
+            f"{group.output_tokens:,}",
+            *(_ms(value) for q in (group.ttft_ms, group.tpot_ms) for value in (q.p50, q.p99)),
+            _ms(group.queue_ms.p99),
+        ]
+        rows.append(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    head = ("", "requests", "completed", "kept promise", "goodput /s", "prompt tokens", "output tokens", "TTFT p50",
+            "TTFT p99", "TPOT p50", "TPOT p99", "queues p99")  # fmt: skip
+    more = f"<p>and {len(ranked) - GROUPS_MAX} more in summary.json</p>" if len(ranked) > GROUPS_MAX else ""
+    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>{more}"
+
+
+def decisions_table(view: RunView) -> str:
+    """The most frequent choices, with the reason that the first of each gave."""
+    if not view.decisions:
+        return "<p>No decision changed anything.</p>"
+    rows = [
+        f"<tr><td>{decision.level}</td><td class=text>{escape(decision.kind)}</td>"
+        f"<td class=text>{escape(decision.chosen)}</td><td>{count:,}</td>"
+        f"<td class=text>{escape(decision.reason)}</td></tr>"
+        for decision, count in view.decisions
+    ]
+    total = sum(view.summary.decisions.values())
+    head = (
+        "<tr><th>layer</th><th class=text>kind</th><th class=text>chosen</th><th>times</th>"
+        "<th class=text>first reason</th></tr>"
+    )
+    return f"<p>{total:,} decisions in decisions.jsonl.</p><table>{head}{''.join(rows)}</table>"
