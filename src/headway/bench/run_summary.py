@@ -40,6 +40,11 @@ class PoolUse(msgspec.Struct, frozen=True):
     busy: float  # share of the time that its devices ran steps
     kv_peak: float | None = None  # largest share of its KV blocks in use at once, as sampled; None: it has none
     counters: dict[str, int] = {}  # summed over its replicas: steps, preemptions, prefix hit tokens, ...
+    waiting: float = 0.0  # mean requests in its replicas' own queues, as sampled
+    running: float = 0.0
+    kv_used: float | None = None  # mean share of its KV blocks in use, without what only the prefix cache holds
+    device_hours: float = 0.0
+    cost_usd: float = 0.0  # at the catalogue's prices
 
 
 class RunSummary(Summary, frozen=True, kw_only=True):

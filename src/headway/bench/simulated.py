@@ -1,25 +1,154 @@
-"""Runs a workload through the simulator: the nodes that serve in production, on a virtual clock."""
+"""Runs a scenario: the nodes that serve in production, on a virtual clock, and what came of it."""
 
-from headway.bench.outcome import Outcome
-from headway.sim.clients import Stream
-from headway.sim.fleet import Fleet, FleetParams
-from headway.workload.requests import Workload, requests
+import gc
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headway import __version__
+from headway.bench.pool_use import pool_use
+from headway.bench.results import RunWriter, Tally
+from headway.bench.run_summary import Closing, RunSummary
+from headway.bench.seen import Audience
+from headway.bench.summary import table
+from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
+from headway.sim.probe import Probe
+from headway.sim.scenario import Scenario
+from headway.sim.sources import source_of
+from headway.sim.system import System
+
+FIRST_SLICE_NS: Final = NS_PER_S // 10
+SLICE_WALL_S: Final = 0.1  # of wall time between two looks at whether to go on
 
 
-def run_workload(params: FleetParams, workload: Workload) -> tuple[Fleet, list[Outcome]]:
-    """Simulate until every client has its answer; return the fleet and what each client saw."""
-    fleet = Fleet(params)
-    engine = params.engine
-    offered = list(requests(workload, engine.model, engine.vocab_size, engine.block_size))
-    fleet.offer(offered)
-    clients = fleet.sim.clients
-    fleet.sim.run(is_done=lambda: len(clients.streams) == len(offered) and not clients.open)
-    return fleet, [_outcome(clients.streams[item.id], len(item.prompt)) for item in offered]
+class Progress(msgspec.Struct, frozen=True):
+    """Where a run is."""
+
+    virtual_s: float
+    wall_s: float
+    arrived: int
+    done: int
+    until_s: float | None  # where it ends, if that is known
 
 
-def _outcome(stream: Stream, prompt_tokens: int) -> Outcome:
-    error = None
-    if stream.end is not None and stream.end.error is not None:
-        error = stream.end.error.code or "error"
-    ended_ns = stream.sent_ns if stream.ended_ns is None else stream.ended_ns
-    return Outcome(stream.sent_ns, ended_ns, tuple(stream.times_ns), len(stream.tokens), prompt_tokens, error)
+Watch = Callable[[Progress], bool]  # asked now and then whether to go on
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """A finished or interrupted run."""
+
+    scenario: Scenario
+    summary: RunSummary
+    system: System
+
+
+def config_hash(scenario: Scenario) -> str:
+    """Return what two scenarios share only when they are equal."""
+    return hashlib.sha256(msgspec.json.encode(scenario)).hexdigest()[:16]
+
+
+def simulate(
+    scenario: Scenario, watch: Watch | None = None, *, folder: Path | None = None, log: bool = False
+) -> RunResult:
+    """Simulate until every client has its answer, `sim.until_s` is over, or `watch` says no.
+
+    `folder`: write there what the run leaves behind (`bench.results`). `log`: keep every turn of every node. Raises
+    ConfigError for a scenario that cannot work.
+    """
+    if folder is None:
+        tally = Tally(scenario.sim.warmup_ns)
+        system, closing = _simulate(scenario, Audience(scenario, tally), watch, log)
+        return RunResult(scenario, tally.summary(closing), system)
+    with RunWriter(folder, msgspec.json.encode(scenario), warmup_ns=scenario.sim.warmup_ns) as writer:
+        system, closing = _simulate(scenario, Audience(scenario, writer), watch, log)
+        return RunResult(scenario, writer.finish(closing), system)
+
+
+def _simulate(scenario: Scenario, audience: Audience, watch: Watch | None, log: bool) -> tuple[System, Closing]:
+    system = System(scenario, source_of(scenario), audience, log=log)
+    probe = Probe(system, scenario.sim.sample_ms)
+    began, cpu_began = time.monotonic(), time.process_time()
+    with _without_gc():
+        complete = _run(system, audience, watch)
+    now_ns = system.sim.now_ns
+    closing = Closing(
+        virtual_s=s_from_ns(now_ns),
+        unfinished_ns=tuple(now_ns - stream.sent_ns for stream in system.sim.clients.streams.values()),
+        complete=complete,
+        pool_use=pool_use(system, probe.samples),
+        samples=probe.samples,
+        policies=policies(scenario),
+        seed=scenario.seed,
+        config_hash=config_hash(scenario),
+        headway=__version__,
+        wall_s=time.monotonic() - began,
+        cpu_s=time.process_time() - cpu_began,
+    )
+    return system, closing
+
+
+def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
+    """Run slice by slice of virtual time, each about as long on the wall; False when it was told to stop."""
+    sim, until_s = system.sim, system.scenario.sim.until_s
+    end_ns: Ns | None = None if until_s is None else ns_from_s(until_s)
+    began, slice_ns = time.monotonic(), FIRST_SLICE_NS
+    while end_ns is None or sim.now_ns < end_ns:
+        to_ns = sim.now_ns + slice_ns if end_ns is None else min(end_ns, sim.now_ns + slice_ns)
+        slice_began = time.monotonic()
+        if sim.serve(to_ns):
+            return True
+        took_s = max(time.monotonic() - slice_began, 1e-6)
+        slice_ns = max(1, round(slice_ns * min(4.0, max(0.25, SLICE_WALL_S / took_s))))
+        if watch is not None:
+            wall_s = time.monotonic() - began
+            if not watch(Progress(s_from_ns(sim.now_ns), wall_s, sim.offers.arrived, audience.done, until_s)):
+                return False
+    return True
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Millions of acyclic objects: walking them takes a third of the run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def policies(scenario: Scenario) -> dict[str, str]:
+    """Return which policies decide, by their key."""
+    chosen = {"front.router": scenario.front.router.type, "front.admission": scenario.front.admission.type}
+    for pool in scenario.pools:
+        chosen[f"pools.{pool.name}.scheduler.order"] = pool.scheduler.order.type
+        chosen[f"pools.{pool.name}.scheduler.chunk"] = pool.scheduler.chunk.type
+        chosen[f"pools.{pool.name}.worker.pace"] = pool.worker.pace.type
+    return chosen
+
+
+def run_table(summary: RunSummary) -> str:
+    """Return what is printed of a run."""
+    state = "" if summary.complete else ", interrupted"
+    lines = [
+        f"scenario   {summary.config_hash}, seed {summary.seed}, {summary.virtual_s:.2f} virtual s{state}",
+        table(summary),
+        *([f"unfinished {summary.unfinished}: they count as misses"] if summary.unfinished else []),
+        "",
+        f"{'pool':<14}{'replicas':>9}{'busy':>8}{'KV':>8}{'waiting':>9}{'steps':>9}{'preempted':>11}{'hits':>8}",
+    ]
+    for name, pool in summary.pool_use.items():
+        counts, kv_used = pool.counters, "-" if pool.kv_used is None else f"{pool.kv_used:.1%}"
+        asked = counts.get("prefix_query_tokens", 0)
+        hits = counts.get("prefix_hit_tokens", 0) / asked if asked else 0.0
+        lines.append(
+            f"{name:<14}{pool.replicas:>9}{pool.busy:>8.1%}{kv_used:>8}{pool.waiting:>9.1f}"
+            f"{counts.get('steps', 0):>9}{counts.get('preemptions', 0):>11}{hits:>8.1%}"
+        )
+    return "\n".join(lines)

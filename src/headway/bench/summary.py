@@ -8,15 +8,8 @@ from itertools import pairwise
 import msgspec
 
 from headway.bench.outcome import Outcome
+from headway.core.slo import Targets as Targets
 from headway.core.units import NS_PER_MS, NS_PER_S
-
-
-class Targets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The SLO that goodput counts against; None: no promise."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_ms: float | None = None
 
 
 class Quantiles(msgspec.Struct, frozen=True):

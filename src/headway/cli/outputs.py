@@ -24,6 +24,17 @@ def check_writable(option: str, path: Path | None) -> None:
         raise ConfigError(f"{option} {path}: writing is not permitted there")
 
 
+def check_folder(option: str, path: Path | None) -> None:
+    """Raise ConfigError naming the option when no folder can be made at `path`. Touches nothing."""
+    if path is None:
+        return
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{option} {path}: this is a file; name a folder")
+    above = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not os.access(above, os.W_OK):
+        raise ConfigError(f"{option} {path}: writing is not permitted in {above}")
+
+
 @contextmanager
 def writing(option: str, path: Path) -> Iterator[None]:
     """A disk that fails after all ends the command with one line."""

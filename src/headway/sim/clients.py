@@ -10,6 +10,7 @@ from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
 from headway.core.units import Ns
+from headway.workload.offered import Offered
 
 if TYPE_CHECKING:  # streams say which source they came from, and arrivals begin streams
     from headway.sim.offers import Arrivals
@@ -29,6 +30,7 @@ class Stream(msgspec.Struct):
     has_left: bool = False
     degraded: tuple[tuple[str, int | str], ...] = ()
     arrivals: "Arrivals | None" = None  # the source that it came from; told when it is over
+    offered: Offered | None = None  # what the source said of it
 
     @property
     def first_ns(self) -> Ns | None:

@@ -134,11 +134,12 @@ class Simulation:
 
     def serve(self, until_ns: Ns | None = None) -> bool:
         """Run until every source is dry and every request has its record; False: `until_ns` came first."""
-        if not self._is_served():
-            self.run(until_ns, self._is_served)
-        return self._is_served()
+        if not self.is_served():
+            self.run(until_ns, self.is_served)
+        return self.is_served()
 
-    def _is_served(self) -> bool:
+    def is_served(self) -> bool:
+        """Every source is dry, and every request has its record."""
         return not self.offers.waiting and not self.clients.unrecorded
 
     # Nodes
@@ -255,7 +256,7 @@ class Simulation:
         now_ns, request = self.now_ns, effect.request
         stream = self.clients.end(effect, now_ns)
         if stream.arrivals is not None:
-            self.offers.go_on(stream.arrivals, request)
+            self.offers.go_on(stream.arrivals, request, stream)
         if stream.has_left:  # nobody is there to take the last byte; the front closes it by itself
             return
         closed_ns = now_ns + self.params.flush_ns

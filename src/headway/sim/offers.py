@@ -1,13 +1,14 @@
 """What sources offer to a simulation: pulled one by one, so that memory holds what is in flight."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headway.core.events import RequestArrived
 from headway.core.ids import NodeId, RequestId
 from headway.core.units import NS_PER_S, Ns
 from headway.sim.clients import Stream
+from headway.sim.door import Door
 from headway.workload.offered import Offered, Source
 
 if TYPE_CHECKING:  # the driver owns the offers, and the offers schedule on the driver
@@ -30,6 +31,8 @@ class Offers:
     def __init__(self, sim: "Simulation") -> None:
         self.lengths: dict[RequestId, int] = {}  # output tokens, for the engines; forgotten when all is over
         self.waiting = 0  # requests that wait for their time
+        self.arrived = 0  # requests that were sent
+        self.door = Door()
         self._sim = sim
         self._over: deque[tuple[Ns, RequestId]] = deque()
 
@@ -48,19 +51,38 @@ class Offers:
 
     def _arrive(self, due: tuple[Arrivals, Offered, bool]) -> None:
         arrivals, item, is_first = due
-        sim, request = self._sim, item.request
+        sim, door = self._sim, self.door
         self.waiting -= 1
         if is_first:
             self._pull(arrivals)
+        received_ns, ready_ns = door.enter(sim.now_ns)
+        request = door.promise(item.request, received_ns)
+        if request is not item.request:
+            item = Offered(request, item.output_tokens)
         self.lengths[request.id] = item.output_tokens
-        sim.clients.start(request.id, Stream(sim.now_ns, arrivals=arrivals))
-        sim.feed(arrivals.front, RequestArrived(sim.now_ns, request.id, request, sim.now_ns, sim.now_ns))
+        self.arrived += 1
+        sim.clients.start(request.id, Stream(sim.now_ns, arrivals=arrivals, offered=item))
+        event = RequestArrived(ready_ns, request.id, request, received_ns, received_ns)
+        if ready_ns == sim.now_ns:
+            sim.feed(arrivals.front, event)
+        else:
+            sim.schedule(ready_ns, self._hand_over, (arrivals.front, event))
 
-    def go_on(self, arrivals: Arrivals, ended: RequestId) -> None:
-        """An answer is over: its client may have something more to say."""
-        item = arrivals.source.after(ended, self._sim.now_ns)
+    def _hand_over(self, due: tuple[NodeId, RequestArrived]) -> None:
+        self._sim.feed(*due)
+
+    def go_on(self, arrivals: Arrivals, ended: RequestId, stream: Stream) -> None:
+        """An answer is over and, one way later, with its client, who may have something more to say."""
+        at_ns = self._sim.now_ns + self.door.way_ns
+        item = arrivals.source.after(ended, at_ns, self._answer(ended, stream))
         if item is not None:
             self._expect(arrivals, item, is_first=False)
+
+    def _answer(self, ended: RequestId, stream: Stream) -> Sequence[int] | None:
+        """What the client has: nothing of a failure; None: all that was due."""
+        if stream.end is not None and stream.end.error is not None:
+            return ()
+        return None if len(stream.tokens) == self.lengths[ended] else tuple(stream.tokens)
 
     def recorded(self, request: RequestId) -> None:
         """Nothing more will happen to a request."""

@@ -4,8 +4,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headway.cost.llm import StepCostParams
 from headway.sched.config import WorkerConfig
 from headway.sched.llm.params import LlmParams
+from headway.sim.linear import LinearParams
+from headway.sim.scrape import ScrapeParams
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -22,6 +25,8 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cp: Count = 1
     ep: Count = 1
     dp: Count = 1  # attention data parallelism inside the replica
+
+    efficiency: str = "vllm"  # how much of the peaks an engine reaches: vllm, sglang, trtllm, headway
 
     @property
     def devices(self) -> int:
@@ -57,8 +62,12 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     model: str = "llama-3.1-8b"  # a name of the model catalogue, or of a user file
     dtype: str = "bfloat16"
     hardware: Hardware = Hardware()
-    cost: str = "roofline"  # or a file that `headway calibrate` wrote
+    cost: str = "roofline"  # of the catalogues; or "linear", or a file that `headway calibrate` wrote
+    linear: LinearParams = LinearParams()  # of cost = "linear"
     engine: EngineSize = EngineSize()
     scheduler: LlmParams = LlmParams()
     worker: WorkerConfig = WorkerConfig()
     truth: TruthParams = TruthParams()
+    belief: StepCostParams | None = None  # where replicas' estimates begin; unset: the cost model, unperturbed
+    seen: Literal["report", "scrape"] = "report"  # scrape: the router sees what a metrics page tells, as of an upstream
+    scrape: ScrapeParams = ScrapeParams()  # of seen = "scrape"

@@ -1,24 +1,39 @@
-from headway.bench.simulated import run_workload
-from headway.bench.summary import Targets, summarise
-from headway.sim.fleet import FleetParams
+from headway.bench.simulated import Progress, simulate
+from headway.sim.pools import PoolParams
+from headway.sim.scenario import Scenario
+from headway.workload.arrivals import Poisson
 from headway.workload.lengths import Lengths
-from headway.workload.requests import Workload
+from headway.workload.spec import Synthetic
 
-SMALL = Workload(count=30, rate_per_s=20.0, prompt=Lengths(mean=40.0), output=Lengths(mean=20.0))
+SMALL = Synthetic(count=30, arrivals=Poisson(rate_per_s=20.0), prompt=Lengths(mean=40.0), output=Lengths(mean=20.0))
 
 
-def test_every_request_has_an_outcome_in_order() -> None:  # SPEC J1, K1
-    fleet, outcomes = run_workload(FleetParams(), SMALL)
-    assert [outcome.sent_ns for outcome in outcomes] == sorted(outcome.sent_ns for outcome in outcomes)
-    assert [outcome.output_tokens for outcome in outcomes] == [
-        len(stream.tokens) for stream in fleet.sim.clients.streams.values()
-    ]
-    assert summarise(outcomes, Targets()).completed == 30
+def test_every_request_is_counted() -> None:  # SPEC J1, K1
+    summary = simulate(Scenario(workload=(SMALL,))).summary
+    assert (summary.arrived, summary.completed, summary.complete) == (30, 30, True)
 
 
 def test_more_replicas_serve_a_burst_sooner() -> None:
-    burst = Workload(count=40, rate_per_s=10_000.0, prompt=Lengths(mean=300.0), output=Lengths(mean=20.0))
-    one, four = (summarise(run_workload(FleetParams(replicas=n), burst)[1], Targets()) for n in (1, 4))
-    assert one.ttft_ms.p99 is not None
-    assert four.ttft_ms.p99 is not None
-    assert four.ttft_ms.p99 < 0.5 * one.ttft_ms.p99
+    burst = Synthetic(
+        count=40, arrivals=Poisson(rate_per_s=10_000.0), prompt=Lengths(mean=300.0), output=Lengths(mean=20.0)
+    )
+    one, four = (
+        simulate(Scenario(workload=(burst,), pools=(PoolParams(replicas=n),))).summary.ttft_ms.p99 for n in (1, 4)
+    )
+    assert one is not None
+    assert four is not None
+    assert four < 0.5 * one
+
+
+def test_a_run_that_is_stopped_is_not_complete() -> None:
+    told: list[Progress] = []
+
+    def watch(progress: Progress) -> bool:
+        told.append(progress)
+        return len(told) < 3
+
+    slow = Synthetic(count=30, arrivals=Poisson(rate_per_s=1.0), prompt=Lengths(mean=40.0), output=Lengths(mean=20.0))
+    result = simulate(Scenario(workload=(slow,)), watch)
+    assert not result.summary.complete
+    assert result.summary.completed < 30
+    assert [progress.virtual_s for progress in told] == sorted(progress.virtual_s for progress in told)

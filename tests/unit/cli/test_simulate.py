@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headway.cli.scenario import keys_text, parse_setting, read_scenario
-from headway.cli.simulate import app, config_hash
+from headway.bench.simulated import config_hash
+from headway.cli.scenario import keys_text, parse_setting, scenario_of
+from headway.cli.simulate import app
 from headway.core.errors import ConfigError, InvariantError
 
 SMALL = ["--requests", "12", "--rate", "50", "--set", "workload.output.mean=8", "--set", "workload.prompt.mean=20"]
@@ -21,7 +22,7 @@ def run(*arguments: str) -> str:
 def test_prints_percentiles_and_replicas() -> None:  # SPEC J1
     shown = run()
     assert "12 of 12 completed" in shown
-    for word in ("ttft", "tpot", "p99", "rep-0", "rep-1"):
+    for word in ("ttft", "tpot", "p99", "pool", "preempted"):
         assert word in shown
 
 
@@ -44,17 +45,17 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:  # SPEC A1
 
 
 def test_a_failed_simulation_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J6
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise InvariantError("replica rep-0: 3 stays, 2 requests")
 
-    monkeypatch.setattr("headway.cli.simulate.run_workload", broken)
+    monkeypatch.setattr("headway.cli.simulate.run_scenario", broken)
     result = CliRunner().invoke(app, [*SMALL, "--seed", "7", "--router", "round_robin"])
     assert result.exit_code == 1
     assert "3 stays, 2 requests" in result.stderr
     command = result.stderr.partition("again: headway simulate ")[2]
     changes = dict(parse_setting(word) for word in shlex.split(command) if word != "--set")
-    again = read_scenario(None, changes)
-    assert (again.workload.seed, again.fleet.front.router.type) == (7, "round_robin")
+    again = scenario_of(None, changes)
+    assert (again.seed, again.front.router.type) == (7, "round_robin")
     assert config_hash(again) in result.stderr
 
 
@@ -63,19 +64,19 @@ def test_a_configuration_of_serve_is_simulated_and_says_what_it_ignores(tmp_path
     path.write_text("[server]\nport = 1\n[model]\nreplicas = 3\n")
     result = CliRunner().invoke(app, [*SMALL, "--config", str(path)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert "rep-2" in result.stdout
+    assert "pool                  3" in result.stdout
     assert "ignored here: [server]" in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--replicas", "--requests"])
 def test_nothing_to_simulate_is_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match="= 0 is below 1"):
+    with pytest.raises(ConfigError, match=r"expected integer \(≥ 1.*, got 0"):
         CliRunner().invoke(app, [option, "0"], catch_exceptions=False)
 
 
 def test_help_shows_defaults_and_section_names() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    assert "[fleet], [workload], [targets]" in shown
+    assert "[[pools]], [[workload]], [targets]" in shown
     assert "cost_aware, or what a file says" in shown
 
 

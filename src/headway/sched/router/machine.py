@@ -135,7 +135,7 @@ class Router:
     def forecast(self, request: Request, at_ns: Ns) -> list[Candidate]:
         """Return candidates, best first, with the seconds to the first token that each is forecast to need."""
         pools = self._pools
-        if not isinstance(request, LlmRequest) or not pools.prefill:
+        if not isinstance(request, LlmRequest) or not self._is_split(request.model):
             return self._rank(request, (), at_ns)
         if len(request.prompt) < pools.prompt_tokens_min:
             return self._rank(request, pools.decode, at_ns)
@@ -144,6 +144,11 @@ class Router:
         if not second:
             return first
         return [msgspec.structs.replace(candidate, decode=second[0].replica) for candidate in first] or second
+
+    def _is_split(self, model: ModelId) -> bool:
+        """True when the model has replicas in the pools; a model that stands in neither is served whole."""
+        members = (*self._pools.prefill, *self._pools.decode)
+        return any((r := self.replicas.get(node)) is not None and self._serves(r, model, "llm") for node in members)
 
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
         usable = self._usable(request, pool, at_ns)

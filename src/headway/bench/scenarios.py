@@ -1,0 +1,100 @@
+"""Reads scenarios: a TOML file and changes by dotted name become a strict `Scenario`, or an error naming the key."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from headway.core.errors import ConfigError
+from headway.live.config import Config
+from headway.live.config_layers import Layer, Tree, build, file_layer, nested
+from headway.sim.scenario import Scenario
+
+REPLICAS: Final = 2  # one replica has nothing to route
+LISTS: Final = ("pools", "workload")
+DEFAULT: Final[Tree] = {"pools": [{"replicas": REPLICAS}], "workload": [{"kind": "synthetic"}]}
+ARRIVALS: Final[Tree] = {"kind": "poisson"}  # of an entry of `workload` that says nothing of them
+_FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
+
+
+def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer | None = None) -> Scenario:
+    """Return the scenario of a file with changes by dotted name. Raises ConfigError naming the key.
+
+    `pools.replicas` changes every pool, `pools[1].replicas` or `pools[chat].replicas` one of them, by place or by name.
+    `base` is what every value begins with; one pool of it lies under every pool of the file.
+    """
+    given = Layer("default", {}) if path is None else _scenario_layer(path)
+    bottom = base or Layer("default", {})
+    tree: dict[str, object] = {**bottom.values, **given.values}
+    for name in LISTS:
+        tree[name] = _laid_over(_entries(given.values, name), _entries(bottom.values, name), _entries(DEFAULT, name))
+    layers = [bottom, given]
+    touched: dict[str, object] = {}
+    for name, value in changes.items():
+        found = _FIRST.match(name)
+        if found is not None and found[1] in LISTS:
+            tree[found[1]] = touched[found[1]] = _changed(tree[found[1]], found, value)
+        else:
+            layers.append(Layer("command line", nested(name, value)))
+    origin = given.origin if path is not None else bottom.origin
+    layers.insert(2, Layer(origin, {name: tree[name] for name in LISTS}))
+    layers.append(Layer(f"{origin}, command line" if path is not None else "command line", touched))
+    scenario, _ = build(Scenario, layers)
+    return scenario
+
+
+def _scenario_layer(path: Path) -> Layer:
+    given = file_layer(path)
+    strange = [
+        name for name in given.values if name in Config.__struct_fields__ and name not in Scenario.__struct_fields__
+    ]
+    if strange:
+        raise ConfigError(
+            f"{path}: [{strange[0]}] belongs to a configuration of `headway serve`; "
+            f"try that one with: headway simulate --config {path}"
+        )
+    return given
+
+
+def _entries(tree: Tree, name: str) -> object:
+    """The entries of a list; one table in place of it is a list of one."""
+    value = tree.get(name)
+    return [value] if isinstance(value, Mapping) else value
+
+
+def _laid_over(given: object, bottom: object, default: object) -> object:
+    if given is None:
+        return default if bottom is None else bottom
+    if bottom is None or not isinstance(given, Sequence) or not isinstance(bottom, Sequence):
+        return given
+    return [_merged(bottom[0], entry) for entry in given]
+
+
+def _merged(under: object, over: object) -> object:
+    if not isinstance(under, Mapping) or not isinstance(over, Mapping):
+        return over
+    return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
+
+
+def _changed(entries: object, found: re.Match[str], value: object) -> object:
+    """Return the list with a key of one entry, or of all, changed."""
+    kind, label, rest = found[1], found[2], found[3]
+    if not isinstance(entries, Sequence):
+        return entries  # not a list: `build` says so
+    chosen = range(len(entries)) if label is None else [_place(kind, label, entries)]
+    change = nested(rest, value)
+    under: Tree = {"arrivals": ARRIVALS} if "arrivals" in change else {}
+    return [_merged(_merged(under, entry), change) if place in chosen else entry for place, entry in enumerate(entries)]
+
+
+def _place(kind: str, label: str, entries: Sequence[object]) -> int:
+    if label.isdigit() and int(label) < len(entries):
+        return int(label)
+    names = [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries]
+    if label in names:
+        return names.index(label)
+    known = ", ".join(f"{name}" for name in names if name is not None)
+    raise ConfigError(
+        f"{kind}[{label}]: there is no such entry; give its place, 0 to {len(entries) - 1}"
+        + (f", or its name: {known}" if known else "")
+    )

@@ -1,0 +1,30 @@
+"""What a request passes on its way to a front: the network between client and gateway, and the gateway's CPU."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from headway.core.request import DiffusionRequest, LlmRequest
+from headway.core.units import Ns
+
+Asked: TypeAlias = LlmRequest | DiffusionRequest
+Promise: TypeAlias = Callable[[Asked, Ns], Asked]  # the request with its SLO, from when the gateway received it
+
+
+def as_it_is(request: Asked, received_ns: Ns) -> Asked:  # noqa: ARG001  Promise
+    """Nothing is promised beyond what the request brings."""
+    return request
+
+
+class Door:
+    """Requests pass the gateway's CPU one after the other, in the order in which they were sent."""
+
+    def __init__(self, way_ns: Ns = 0, cpu_ns: Ns = 0, promise: Promise = as_it_is) -> None:
+        """`way_ns`: one way between a client and the gateway. `cpu_ns`: to receive, check and tokenise one request."""
+        self.way_ns, self.cpu_ns, self.promise = way_ns, cpu_ns, promise
+        self._free_ns: Ns = 0
+
+    def enter(self, sent_ns: Ns) -> tuple[Ns, Ns]:
+        """A request is sent: when the gateway receives it, and when the front does."""
+        received_ns = sent_ns + self.way_ns
+        self._free_ns = max(received_ns, self._free_ns) + self.cpu_ns
+        return received_ns, self._free_ns

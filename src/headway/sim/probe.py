@@ -1,0 +1,55 @@
+"""Looks at pools now and then: what a report shows of queues, KV and load over time."""
+
+import msgspec
+
+from headway.core.ids import NodeId
+from headway.core.units import Ns, ns_from_ms
+from headway.sim.system import Pool, System
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One look at one pool, summed over its replicas."""
+
+    at_ns: Ns
+    pool: str
+    up: int  # replicas that are there
+    waiting: int
+    running: int
+    kv_used: float  # share of the blocks, blocks that only the prefix cache holds left out
+    busy: float  # share of device time since the look before
+
+
+class Probe:
+    """Takes a sample of every pool at each interval, from the start to the last event."""
+
+    def __init__(self, system: System, sample_ms: float) -> None:
+        self._system, self._interval_ns = system, ns_from_ms(sample_ms)
+        self._busy_ns: dict[NodeId, int] = {}
+        self.samples: list[Sample] = []
+        self._wait()
+
+    def _wait(self) -> None:
+        self._system.sim.at(self._system.sim.now_ns + self._interval_ns, self._look)
+
+    def _look(self, at_ns: Ns) -> None:
+        self.samples += [self._of(pool, at_ns) for pool in self._system.pools]
+        self._wait()
+
+    def _of(self, pool: Pool, at_ns: Ns) -> Sample:
+        waiting = running = up = free = total = busy_ns = 0
+        for node in pool.replicas:
+            life = self._system.sim.lives[node]
+            if life.executor is not None:
+                begun = self._busy_ns.get(node, 0) if life.executor.busy_ns >= self._busy_ns.get(node, 0) else 0
+                busy_ns += life.executor.busy_ns - begun
+                self._busy_ns[node] = life.executor.busy_ns
+            if not life.is_alive:
+                continue
+            machine = self._system.worker(node).worker.machine
+            up += 1
+            waiting += machine.waiting
+            running += machine.running
+            free += machine.kv_blocks_free
+            total += pool.replica.limits.kv_blocks
+        busy = busy_ns / (self._interval_ns * len(pool.replicas))
+        return Sample(at_ns, pool.params.name, up, waiting, running, 1 - free / total if total else 0.0, busy)

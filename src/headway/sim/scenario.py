@@ -1,0 +1,114 @@
+"""A scenario: pools, what clients send them, the gateway between, and how long to look. What `simulate` is given."""
+
+from typing import Annotated
+
+import msgspec
+
+from headway.core.errors import ConfigError
+from headway.core.slo import Targets as Targets
+from headway.core.units import Ns, ns_from_ms, ns_from_s
+from headway.sched.config import FrontConfig
+from headway.sched.fleet.migration import MigrationParams
+from headway.sim.network import NetworkParams
+from headway.sim.pools import PoolParams
+from headway.workload.spec import Synthetic, WorkloadParams
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What lies between clients, gateway and replicas."""
+
+    client_ms: NotNegative = 0.0  # one way, between a client and the gateway
+    node_us: NotNegative = 50.0  # a message between gateway and replicas
+    kv_gb_per_s: Positive = 25.0  # a copy of KV between two replicas
+    detect_ms: NotNegative = 5.0  # how long a death goes unnoticed
+
+    def params(self) -> NetworkParams:
+        """Return them as the driver takes them."""
+        return NetworkParams(
+            latency_ns=round(self.node_us * 1000),
+            copy_bytes_per_s=self.kv_gb_per_s * 1e9,
+            detect_ns=ns_from_ms(self.detect_ms),
+        )
+
+    @property
+    def client_ns(self) -> Ns:
+        """One way between a client and the gateway."""
+        return ns_from_ms(self.client_ms)
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The process in front: requests pass its CPU one after the other."""
+
+    request_us: NotNegative = 0.0  # CPU to receive, check and tokenise one request
+
+    @property
+    def request_ns(self) -> Ns:
+        """CPU of one request."""
+        return round(self.request_us * 1000)
+
+
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long is simulated, what of it counts, and what is kept."""
+
+    until_s: Annotated[float, msgspec.Meta(gt=0)] | None = None  # end there; unset: when every client has its answer
+    warmup_s: NotNegative = 0.0  # requests sent before count in no figure
+    sample_ms: Positive = 1000.0  # between two looks at queues, KV and load
+    check: bool = False  # every node's invariants after each of its events
+
+    @property
+    def warmup_ns(self) -> Ns:
+        """Requests sent before count in no figure."""
+        return ns_from_s(self.warmup_s)
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that one simulation depends on."""
+
+    seed: int = 0  # of arrivals, lengths and noise: the same seed, the same log
+    pools: tuple[PoolParams, ...] = (PoolParams(replicas=2),)  # what serves
+    workload: tuple[WorkloadParams, ...] = (Synthetic(),)  # what clients send
+    targets: Targets = Targets()  # promised to every request, and what goodput counts
+    tenants: dict[str, Targets] = {}  # in place of `targets`, by tenant
+    front: FrontConfig = FrontConfig()
+    migration: MigrationParams | None = None  # unset: requests stay where they run
+    network: NetworkSettings = NetworkSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    sim: RunSettings = RunSettings()
+
+    def __post_init__(self) -> None:
+        if not self.pools or not self.workload:
+            raise ConfigError("a scenario needs at least one entry of `pools` and of `workload`")
+        names = [pool.name for pool in self.pools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ConfigError(f"pools: the name {twice[0]!r} is given twice; every pool needs its own")
+        if self.front.pools.prefill or self.front.pools.decode:
+            raise ConfigError("front.pools: a scenario says it by `role` of its pools; leave front.pools out")
+        check_roles(self.pools)
+
+    def targets_of(self, tenant: str) -> Targets:
+        """What the requests of a tenant are promised."""
+        return self.tenants.get(tenant, self.targets)
+
+
+def check_roles(pools: tuple[PoolParams, ...]) -> None:
+    """Raise ConfigError unless every model is served whole, or in two halves that fit together."""
+    for model in dict.fromkeys(pool.model for pool in pools):
+        mine = [pool for pool in pools if pool.model == model]
+        roles = {pool.role for pool in mine}
+        if "mixed" in roles and len(roles) > 1:
+            raise ConfigError(
+                f"pools of {model}: roles {', '.join(sorted(roles))}; a model is served by mixed pools, "
+                "or by prefill and decode pools: nothing would reach the mixed ones"
+            )
+        if len(roles) == 1 and "mixed" not in roles:
+            raise ConfigError(f"pools of {model}: all are {roles.pop()}; it needs a prefill and a decode pool")
+        sizes = {pool.engine.block_size for pool in mine}
+        if len(sizes) > 1:
+            raise ConfigError(
+                f"pools of {model}: engine.block_size is {', '.join(map(str, sorted(sizes)))}; prompts are hashed "
+                "once, so all pools of a model need the same"
+            )

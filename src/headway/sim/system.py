@@ -1,0 +1,130 @@
+"""A simulated system: the production front, control and worker nodes of every pool, their executors and their clients.
+
+Nothing here decides: nodes are built as `headway serve` builds them, only engines, links and clients are models.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from headway.core.ids import NodeId
+from headway.core.ports import Node
+from headway.core.request import Slo
+from headway.core.units import Ns
+from headway.cost.llm import StepCost
+from headway.sched.config import FrontConfig, Membership
+from headway.sched.llm.machine import LlmMachine
+from headway.sched.nodes import ControlNode, FrontNode, WorkerNode
+from headway.sched.router.machine import PdPools
+from headway.sim.clients import Sink
+from headway.sim.door import Asked, Door
+from headway.sim.driver import Machine, SimParams, Simulation
+from headway.sim.fleet import CONTROL, FRONT
+from headway.sim.model_truth import ModelTruth
+from headway.sim.pools import PoolParams
+from headway.sim.replicas import LlmReplica, llm_replica
+from headway.sim.scenario import Scenario
+from headway.sim.scrape import ScrapedNode
+from headway.sim.tokenless import TokenlessEngine
+from headway.workload.offered import Source
+
+
+def replica_ids(pool: PoolParams) -> list[NodeId]:
+    """Return the ids of a pool's replicas."""
+    return [NodeId(f"rep-{pool.name}-{place}") for place in range(pool.replicas)]
+
+
+def front_config(scenario: Scenario) -> FrontConfig:
+    """Return the front's configuration with the roles of the pools in it."""
+    prefill, decode = (
+        tuple(node for pool in scenario.pools if pool.role == role for node in replica_ids(pool))
+        for role in ("prefill", "decode")
+    )
+    pools = PdPools(prefill, decode, scenario.front.pools.prompt_tokens_min)
+    return msgspec.structs.replace(scenario.front, pools=pools)
+
+
+def pool_of(replica: NodeId) -> str:
+    """Return the name of the pool that a replica belongs to."""
+    return replica.removeprefix("rep-").rpartition("-")[0]
+
+
+class Pool:
+    """The replicas of one entry of `pools`."""
+
+    def __init__(self, params: PoolParams, seed: int) -> None:
+        self.params = params
+        self.replicas = replica_ids(params)
+        self.replica: LlmReplica = llm_replica(params)
+        self.price_per_hour = self.replica.price_per_hour  # of one replica, in USD
+        self.truths = {node: ModelTruth(self.replica.step, params.truth, seed, node) for node in self.replicas}
+
+    def build(self, place: int, incarnation: int) -> Node:
+        """Build a replica's node as the simulation does, for a replay."""
+        params, node, limits = self.params, self.replicas[place], self.replica.limits
+        machine = LlmMachine(params.scheduler, limits, StepCost(self.replica.belief), node)
+        member = Membership(node, incarnation, (FRONT, CONTROL), CONTROL)
+        worker = WorkerNode(member, machine, limits, params.worker)
+        if params.seen == "report":
+            return worker
+        return ScrapedNode(worker, params.scrape, place / len(self.replicas))
+
+
+class System:
+    """One front, the control node and every pool, in one simulation."""
+
+    def __init__(self, scenario: Scenario, source: Source, sink: Sink, *, log: bool = False) -> None:
+        """`sink` hears of every request when it is over. `log`: keep every turn of every node."""
+        self.scenario = scenario
+        self._front_config = front_config(scenario)
+        params = SimParams(network=scenario.network.params(), check=scenario.sim.check, log=log)
+        self.sim = Simulation(params, sink)
+        self.sim.offers.door = Door(scenario.network.client_ns, scenario.gateway.request_ns, self._promised)
+        self.pools = [Pool(pool, scenario.seed) for pool in scenario.pools]
+        self.sim.add(FRONT, Machine(lambda _: self.build_front()))
+        self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
+        for pool in self.pools:
+            for place, node in enumerate(pool.replicas):
+                engine = partial(TokenlessEngine, self.sim.offers.lengths)
+                self.sim.add(node, Machine(partial(pool.build, place), engine, pool.truths[node]))
+        self.sim.offer(FRONT, source)
+
+    def _promised(self, request: Asked, received_ns: Ns) -> Asked:
+        """A request that brings no SLO of its own is promised its tenant's targets, as a gateway does."""
+        if request.slo != Slo():
+            return request
+        slo = self.scenario.targets_of(request.tenant).slo(received_ns)
+        return request if slo == Slo() else msgspec.structs.replace(request, slo=slo)
+
+    def build_front(self) -> Node:
+        """Build the front as the simulation does, for a replay."""
+        return FrontNode(FRONT, self._front_config)
+
+    def build_control(self) -> Node:
+        """Build the control node as the simulation does, for a replay."""
+        return ControlNode(CONTROL, self.scenario.migration)
+
+    @property
+    def front(self) -> FrontNode:
+        """The front as it lives now."""
+        node = self.sim.lives[FRONT].node
+        assert isinstance(node, FrontNode)
+        return node
+
+    def worker(self, replica: NodeId) -> WorkerNode:
+        """A replica of an LLM pool as it lives now."""
+        node = self.sim.lives[replica].node
+        if isinstance(node, ScrapedNode):
+            node = node.node
+        assert isinstance(node, WorkerNode)
+        return node
+
+    def counters(self, replica: NodeId) -> Mapping[str, int]:
+        """What a replica's scheduler has counted since it started."""
+        return self.worker(replica).worker.machine.counters()
+
+    @property
+    def replicas(self) -> Sequence[NodeId]:
+        """Every replica, pool by pool."""
+        return [node for pool in self.pools for node in pool.replicas]

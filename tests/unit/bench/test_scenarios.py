@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+
+from headway.bench.scenarios import read_scenario
+from headway.core.errors import ConfigError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "file.toml"
+    path.write_text(text)
+    return path
+
+
+TWO = """
+[[pools]]
+name = "chat"
+[[pools]]
+name = "code"
+model = "other"
+replicas = 3
+"""
+
+
+def test_a_scenario_file_is_strict(tmp_path: Path) -> None:  # SPEC M1
+    path = written(tmp_path, "[[pools]]\nreplicas = 3\n[targets]\nttft_ms = 50\n")
+    scenario = read_scenario(path, {"pools.scheduler.max_seqs": 4})
+    assert (scenario.pools[0].replicas, scenario.pools[0].scheduler.max_seqs, scenario.targets.ttft_ms) == (3, 4, 50)
+    with pytest.raises(ConfigError, match=r"unknown key `pools\[0\].replica`; did you mean `pools\[0\].replicas`"):
+        read_scenario(written(tmp_path, "[[pools]]\nreplica = 3\n"), {})
+    with pytest.raises(ConfigError, match="is not TOML"):
+        read_scenario(written(tmp_path, "[pools\n"), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas"), [("pools", (7, 7)), ("pools[0]", (7, 3)), ("pools[code]", (1, 7)), ("pools[1]", (1, 7))]
+)
+def test_a_change_reaches_all_entries_of_a_list_or_one(tmp_path: Path, name: str, replicas: tuple[int, ...]) -> None:
+    scenario = read_scenario(written(tmp_path, TWO), {f"{name}.replicas": 7})
+    assert tuple(pool.replicas for pool in scenario.pools) == replicas
+
+
+def test_a_change_of_an_entry_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pools\[cod\]: there is no such entry.*0 to 1, or its name: chat, code"):
+        read_scenario(written(tmp_path, TWO), {"pools[cod].replicas": 7})
+
+
+def test_the_command_line_is_named_when_it_is_to_blame(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"command line: .*pools\[0\].replicas"):
+        read_scenario(written(tmp_path, TWO), {"pools.replicas": 0})
+    with pytest.raises(ConfigError, match=r"^command line: key `network.client_ms`"):
+        read_scenario(written(tmp_path, TWO), {"network.client_ms": -1})
+
+
+def test_one_table_in_place_of_a_list_is_a_list_of_one(tmp_path: Path) -> None:
+    assert read_scenario(written(tmp_path, "[pools]\nreplicas = 4\n"), {}).pools[0].replicas == 4
+
+
+def test_a_configuration_in_the_place_of_a_scenario_is_told_where_to_go(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="headway simulate --config"):
+        read_scenario(written(tmp_path, "[server]\nport = 1\n"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pools = []", "at least one entry"),
+        ('[[pools]]\nname="a"\n[[pools]]\nname="a"', "'a' is given twice"),
+        ('[[pools]]\nname="a"\nrole="prefill"', "needs a prefill and a decode pool"),
+        ('[[pools]]\nname="a"\nrole="prefill"\n[[pools]]\nname="b"', "roles mixed, prefill"),
+        ('[[pools]]\nname="a"\n[[pools]]\nname="b"\nengine.block_size=32', "block_size is 16, 32"),
+        ('[front.pools]\nprefill=["x"]\ndecode=["y"]', "by `role` of its pools"),
+        ("[network]\nkv_gb_per_s = 0", "kv_gb_per_s"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:  # SPEC B6
+    with pytest.raises(ConfigError, match=words):
+        read_scenario(written(tmp_path, text), {})
