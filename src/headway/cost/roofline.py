@@ -102,7 +102,8 @@ class RooflineModel:
             if memory > compute:
                 compute = memory
         else:
-            tokens = decodes + prefill / self._cp
+            spread = decodes + prefill / self._cp
+            everyone, tokens = everyone * spread / (tokens or 1.0), spread
             compute, wires = self._context_parallel(decodes, kv, prefill, pairs, context)
         linear = t.token * tokens + t.sampled * (decodes + (chunks or (1 if prefill else 0)))
         if context > prefill:

@@ -256,3 +256,9 @@ def test_a_dtype_or_link_that_cannot_serve_is_refused() -> None:
         RooflineModel(
             msgspec.structs.replace(deployment("llama-3.1-8b", layout=Layout(tp=4)), link=find_link("nvlink-bridge"))
         )
+
+
+def test_context_parallel_ranks_split_the_tokens_of_experts() -> None:
+    shape = prefill(65_536)
+    one, four = (RooflineModel(deployment("qwen3-30b-a3b", layout=Layout(cp=cp))).step_ns(shape) for cp in (1, 4))
+    assert four == pytest.approx(one / 4, rel=0.05)
