@@ -5,6 +5,7 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator
+from types import NoneType
 from typing import Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -112,7 +113,7 @@ def _parts(key: str, hint: object) -> list[tuple[str, type[msgspec.Struct]]]:
         return [(place, inner)] if is_table or is_list else []
     if tags(held) is None:
         return []
-    return [(f"{place} {_told(option)}", option) for option in get_args(held)]
+    return [(f"{place} {_told(option)}", option) for option in get_args(held) if option is not NoneType]
 
 
 def _told(option: type[msgspec.Struct]) -> str:

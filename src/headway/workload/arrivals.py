@@ -50,7 +50,7 @@ class OnOff(_Process, frozen=True, tag="on_off", kw_only=True):
 class Diurnal(_Process, frozen=True, tag="diurnal", kw_only=True):
     """Poisson with a rate that swings as a sine; it begins in the trough, the peak is half a period later."""
 
-    period_s: Positive = 86_400.0
+    period_s: Positive = 86_400.0  # trough to trough
     depth: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8  # swing over mean: 1 is silent in the trough
 
 

@@ -2,16 +2,34 @@
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import assert_never
 
 from headway.core.errors import ConfigError
 from headway.core.ids import RequestId
 from headway.core.units import Ns
+from headway.workload import azure, burstgpt, mooncake, qwen, replay, sharegpt
 from headway.workload.mint import Mint, Served
 from headway.workload.offered import Offered, Source
+from headway.workload.rows import check_readable, spread
 from headway.workload.sessions import SessionsSource
-from headway.workload.spec import ClosedLoop, Sessions, Synthetic, WorkloadParams, names
+from headway.workload.sharegpt import ShareGptSource
+from headway.workload.spec import (
+    Azure,
+    BurstGpt,
+    ClosedLoop,
+    Mooncake,
+    Qwen,
+    Replay,
+    Sessions,
+    ShareGpt,
+    Synthetic,
+    WorkloadParams,
+    names,
+)
 from headway.workload.synthetic import ClosedLoopSource, SyntheticSource
+from headway.workload.trace import TraceSource
 
 
 class MergedSource:
@@ -34,17 +52,21 @@ def _arrival(offered: Offered) -> Ns:
     return offered.request.arrived_ns
 
 
-def build(specs: Sequence[WorkloadParams], seed: int, served: Sequence[Served]) -> Source:
-    """Build the clients of a scenario. `served`: the models of its pools, the default first. Nothing is
-    drawn before `first` is pulled. Raises ConfigError."""
+def build(specs: Sequence[WorkloadParams], seed: int, served: Sequence[Served], folder: Path = Path()) -> Source:
+    """Build the clients of a scenario. `served`: the models of its pools, the default first; `folder`: where paths of
+    traces begin, that of the scenario file. Files are opened to see that they can be; they are read as `first` is
+    pulled. Raises ConfigError."""
     if not specs:
         raise ConfigError("workload: a scenario has one or more tables [[workload]], each with a kind")
     return MergedSource(
-        {name: _source(spec, Mint(spec, name, seed, served)) for name, spec in zip(names(specs), specs, strict=True)}
+        {
+            name: _source(spec, Mint(spec, name, seed, served), folder)
+            for name, spec in zip(names(specs), specs, strict=True)
+        }
     )
 
 
-def _source(spec: WorkloadParams, mint: Mint) -> Source:
+def _source(spec: WorkloadParams, mint: Mint, folder: Path) -> Source:
     match spec:
         case Synthetic():
             return SyntheticSource(spec, mint)
@@ -53,4 +75,37 @@ def _source(spec: WorkloadParams, mint: Mint) -> Source:
         case ClosedLoop():
             return ClosedLoopSource(spec, mint)
         case _:
+            path = folder / spec.path
+            check_readable(path)
+            return _trace(spec, mint, path)
+
+
+def _trace(
+    spec: Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay, mint: Mint, path: Path
+) -> TraceSource | ShareGptSource:
+    match spec:
+        case Mooncake():
+            key = mint.draw_key("quantum")
+            return TraceSource(spec, mint, lambda: spread(mooncake.rows(path), spec.quantum_ms, mint.seed, key))
+        case Azure():
+            return TraceSource(spec, mint, lambda: azure.rows(path))
+        case BurstGpt():
+            key = mint.draw_key("quantum")
+            found = partial(burstgpt.rows, path, spec.models, spec.log_types)
+            return TraceSource(spec, mint, lambda: spread(found(), spec.quantum_ms, mint.seed, key))
+        case Qwen():
+            return TraceSource(spec, mint, lambda: qwen.rows(path, spec.types))
+        case Replay():
+            return TraceSource(spec, mint, lambda: replay.rows(path, spec))
+        case ShareGpt():
+            return _sharegpt(spec, mint, path)
+        case _:
             assert_never(spec)
+
+
+def _sharegpt(spec: ShareGpt, mint: Mint, path: Path) -> TraceSource | ShareGptSource:
+    if path.suffix == ".jsonl":
+        return TraceSource(spec, mint, lambda: sharegpt.rows(path, spec.arrivals is None))
+    if spec.arrivals is None:
+        raise ConfigError(f"workload {mint.name!r}: {path} has texts and no times; set its `arrivals`")
+    return ShareGptSource(spec, spec.arrivals, mint, path)

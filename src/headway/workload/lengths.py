@@ -11,12 +11,12 @@ from headway.core.errors import ConfigError
 
 
 class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`mean` tokens; `cv`: standard deviation over mean, of `lognormal` only. Longer than `longest` never happens."""
+    """How many tokens, or how many of something else."""
 
-    kind: Literal["fixed", "geometric", "lognormal"] = "lognormal"
-    mean: float = 128.0
-    cv: float = 1.0
-    longest: int = 4096
+    kind: Literal["fixed", "geometric", "lognormal"] = "lognormal"  # shape
+    mean: float = 128.0  # tokens, before `longest` cuts
+    cv: float = 1.0  # deviation over mean, of `lognormal` only
+    longest: int = 4096  # what is drawn longer is this long
 
     def __post_init__(self) -> None:
         if not 1 <= self.mean <= self.longest or self.cv < 0:

@@ -29,13 +29,16 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One request before it has an id: `key` tells it from the others of its workload."""
+    """One request before it has an id: `key` tells it from the others of its workload. `root`, `tenant`: in place of
+    the workload's."""
 
     key: str
     at_ns: Ns
     prompt: Prompt
     output_tokens: int
     session: str | None = None
+    root: bytes | None = None
+    tenant: str | None = None
 
 
 class Mint:
@@ -44,9 +47,15 @@ class Mint:
     def __init__(self, spec: Language, name: str, seed: int, served: Sequence[Served]) -> None:
         """`seed`: the scenario's. Raises ConfigError for a model that nothing serves."""
         self.spec, self.name, self.seed = spec, name, seed + spec.seed
+        self._scenario_seed, self._served = seed, served
         chosen = served_model(spec, name, served)
         self.model, self.block_tokens = ModelId(chosen.model), chosen.block_tokens
         self.root = cache_root(model=chosen.model)
+
+    def for_model(self, model: str) -> "Mint":
+        """The same workload for another model. Raises ConfigError when nothing serves it."""
+        spec = msgspec.structs.replace(self.spec, model=model)
+        return Mint(spec, self.name, self._scenario_seed, self._served)
 
     def request_id(self, key: str) -> RequestId:
         """The id of a request; the name in it leads back to its workload."""
@@ -63,7 +72,7 @@ class Mint:
         limit = output if spec.tells_length else spec.max_tokens
         request = LlmRequest(
             id=self.request_id(key),
-            tenant=tenant(spec, self.seed, self.draw_key(asked.session or key)),
+            tenant=self._tenant(asked),
             model=self.model,
             prompt=prompt.tokens,
             sampling=SamplingParams(max_tokens=limit, temperature=0, ignore_eos=spec.tells_length),
@@ -71,13 +80,18 @@ class Mint:
             slo=spec.slo.at(asked.at_ns, len(prompt.tokens)),
             urgency=spec.urgency,
             block_hashes=prompt.hashes,
-            cache_root=self.root,
+            cache_root=self.root if asked.root is None else asked.root,
             output_tokens_predicted=self._predicted(key, output),
             tenant_weight=spec.tenant_weight,
             block_tokens=self.block_tokens,
             session=asked.session,
         )
         return Offered(request, output)
+
+    def _tenant(self, asked: Asked) -> TenantId:
+        if asked.tenant is not None:
+            return TenantId(asked.tenant)
+        return tenant(self.spec, self.seed, self.draw_key(asked.session or asked.key))
 
     def _predicted(self, key: str, output: int) -> int | None:
         predicted = self.spec.predicted

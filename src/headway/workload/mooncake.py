@@ -4,7 +4,6 @@ A line is `{timestamp, input_length, output_length, hash_ids}`; a hash id stands
 before them. Prompts here are one token value per block, so that two prompts are equal as far as their hash ids are.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,8 @@ from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns
 from headway.workload.offered import Offered
+from headway.workload.rows import BadLine, Row, checked, lines
+from headway.workload.stats import lru_reuse as reuse
 
 BLOCK_TOKENS: Final = 512
 QUANTUM_MS: Final = 3000.0  # the trace rounds its times to this: what arrives within one is spread over it
@@ -120,14 +121,20 @@ def lru_reuse(rows: Iterable[TraceRow], capacity_blocks: int | None) -> float:
 
     What a single cache in front of everything would hit: no fleet can hit more of its total capacity.
     """
-    held: OrderedDict[int, None] = OrderedDict()
-    hits = total = 0
-    for row in rows:
-        total += len(row.hash_ids)
-        hits += next((place for place, block in enumerate(row.hash_ids) if block not in held), len(row.hash_ids))
-        for block in reversed(row.hash_ids):  # a leaf goes before its parents
-            held[block] = None
-            held.move_to_end(block)
-            if capacity_blocks is not None and len(held) > capacity_blocks:
-                held.popitem(last=False)
-    return hits / total if total else 0.0
+    return reuse((row.hash_ids for row in rows), capacity_blocks)
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Yield the requests of a file one by one, at the times that it says. Raises ConfigError."""
+    return checked(_rows(path), path)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+    decoder = msgspec.json.Decoder(TraceRow)
+    for number, line in lines(path):
+        try:
+            row = decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise BadLine(path, number, str(error)) from None
+        at_ns = round(row.timestamp * NS_PER_MS)
+        yield number, Row(at_ns, row.input_length, row.output_length, row.hash_ids, BLOCK_TOKENS)

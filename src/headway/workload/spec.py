@@ -22,6 +22,7 @@ Skew = Annotated[float, msgspec.Meta(ge=0, le=5)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 AtLeastZero = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_]*$", max_length=32)]
 
 
@@ -58,7 +59,7 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Think(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What passes between an answer and what its reader sends next."""
 
-    mean_s: AtLeastZero = 10.0
+    mean_s: AtLeastZero = 10.0  # mean
     cv: Annotated[float, msgspec.Meta(ge=0, le=30)] = 1.0  # gamma: 0 is fixed, 1 exponential
 
 
@@ -69,7 +70,7 @@ class Common(
 
     name: Name = ""  # in the ids of its requests; unset: its place in the list
     model: str = ""  # unset: the first that is served
-    tenant: str = "default"
+    tenant: str = "default"  # who is charged and queued
     tenants: Count = 1  # more than one: TENANT-0, TENANT-1, …, drawn evenly
     tenant_weight: Count = 1  # its share where tenants compete
     urgency: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0  # higher is sooner
@@ -90,11 +91,11 @@ class Language(Common, frozen=True, kw_only=True, omit_defaults=True):
 class Synthetic(Language, frozen=True, kw_only=True, omit_defaults=True, tag="synthetic"):
     """Single requests, open loop. Prompts of a family begin alike."""
 
-    arrivals: Arrivals = Poisson()
+    arrivals: Arrivals = Poisson()  # when
     rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
-    count: Count = 200
-    prompt: Lengths = Lengths(mean=512.0, longest=32_768)
-    output: Lengths = Lengths(mean=128.0)
+    count: Count = 200  # requests
+    prompt: Lengths = Lengths(mean=512.0, longest=32_768)  # with what is shared
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
     families: Families = 0  # 0: no two prompts share a beginning
     family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
     shared_tokens: PrefixTokens = 0  # of a family's prompts; a shorter prompt is all shared
@@ -105,33 +106,83 @@ class Sessions(Language, frozen=True, kw_only=True, omit_defaults=True, tag="ses
     answer has thought. A session whose request fails ends."""
 
     arrivals: Arrivals = Poisson(rate_per_s=1.0)  # of sessions
-    rate_scale: Positive = 1.0
+    rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
     count: Count = 200  # sessions
-    turns: Lengths = Lengths(kind="geometric", mean=4.0, longest=64)
-    think: Think = Think()
+    turns: Lengths = Lengths(kind="geometric", mean=4.0, longest=64)  # of a session
+    think: Think = Think()  # between an answer and what follows it
     families: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 1  # different system prompts
-    family_skew: Skew = 0.0
+    family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
     system_tokens: PrefixTokens = 512  # length of a system prompt
     user: Lengths = Lengths(mean=64.0)  # new tokens of a turn
-    output: Lengths = Lengths(mean=128.0)
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
     context_max: Tokens = 32_768  # a session ends before a prompt and its limit of output are longer
 
 
 class ClosedLoop(Language, frozen=True, kw_only=True, omit_defaults=True, tag="closed_loop"):
     """A fixed number of clients; each waits for its answer, thinks, and sends its next request, answered or refused."""
 
-    clients: Count = 8
+    clients: Count = 8  # each with one request in flight
     count: Count = 200  # requests of all clients
-    think: Think = Think(mean_s=0.0, cv=0.0)
+    think: Think = Think(mean_s=0.0, cv=0.0)  # between an answer and what follows it
     ramp_s: AtLeastZero = 0.0  # over which the clients begin
-    prompt: Lengths = Lengths(mean=512.0, longest=32_768)
-    output: Lengths = Lengths(mean=128.0)
-    families: Families = 0
-    family_skew: Skew = 0.0
-    shared_tokens: PrefixTokens = 0
+    prompt: Lengths = Lengths(mean=512.0, longest=32_768)  # with what is shared
+    output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
+    families: Families = 0  # 0: no two prompts share a beginning
+    family_skew: Skew = 0.0  # Zipf exponent of their popularity; 0: all alike
+    shared_tokens: PrefixTokens = 0  # of a family's prompts; a shorter prompt is all shared
 
 
-WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop
+class Trace(Language, frozen=True, kw_only=True, omit_defaults=True):
+    """What every kind that reads a file has."""
+
+    path: Path  # beside the scenario file, or absolute
+    skip: Many = 0  # requests (of ShareGPT texts: conversations) at the beginning
+    count: Count | None = None  # unset: to the end
+    rate_scale: Positive = 1.0  # so many times the requests in the same time: some drawn, or copies with new content
+
+
+class Mooncake(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="mooncake"):
+    """Mooncake's JSON lines (FAST'25 release): lengths, and hash ids of 512 tokens that prompts share."""
+
+    quantum_ms: AtLeastZero = 3000.0  # the trace rounds its times to this; arrivals are spread over it
+
+
+class Azure(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="azure"):
+    """Azure's CSV of LLM inference (2023, 2024): TIMESTAMP, ContextTokens, GeneratedTokens."""
+
+
+class BurstGpt(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="burstgpt"):
+    """BurstGPT's CSV. Rows without response tokens are failures (its README); they are left out."""
+
+    models: tuple[str, ...] = ()  # of the column Model; empty: all
+    log_types: tuple[str, ...] = ()  # of the column Log Type; empty: all
+    quantum_ms: AtLeastZero = 1000.0  # the trace rounds its times to this
+
+
+class Qwen(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="qwen"):
+    """Qwen-Bailian's JSON lines: hash ids of 16 tokens that prompts share, and chats that go on."""
+
+    types: tuple[str, ...] = ()  # text, search, image, file; empty: all
+
+
+class ShareGpt(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="sharegpt"):
+    """ShareGPT's JSON of conversations (texts, no times), or JSON lines of lengths as LLMServingSim writes them."""
+
+    arrivals: Arrivals | None = None  # of conversations; unset: the times in the file, of JSON lines only
+    think: Think = Think()  # between turns of a conversation
+    chars_per_token: Annotated[float, msgspec.Meta(ge=0.1, le=100)] = 4.0  # texts are not tokenized
+    context_max: Tokens = 32_768  # a conversation ends before a prompt and its limit of output are longer
+
+
+class Replay(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
+    """Evidence of a simulated or live run, `.parquet` or JSON lines: arrivals, lengths, tenants and models. `tenant`
+    and `model`, where set, take the place of those recorded."""
+
+    keeps_hits: bool = True  # what was found in a cache then is a beginning that all prompts of a tenant share
+    unanswered_tokens: Tokens = 128  # output of a request that ended without any: nobody knows what it would have been
+
+
+WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop | Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay
 
 
 def names(specs: Sequence[Common]) -> list[str]:

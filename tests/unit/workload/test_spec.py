@@ -68,4 +68,4 @@ def test_the_reference_shows_every_kind_once_with_its_comments() -> None:
     assert 'table by `kind`: "synthetic", "sessions", "closed_loop"' in page
     assert page.count('## [[workload]] kind = "sessions"') == 1
     assert page.count('## [workload[].arrivals] kind = "gamma"') == 1
-    assert page.count("`tenants` | integer (≥ 1, ≤ 1000000000) | `1` | more than one: TENANT-0") == 3
+    assert page.count("`tenants` | integer (≥ 1, ≤ 1000000000) | `1` | more than one: TENANT-0") == 9
