@@ -1,4 +1,7 @@
-"""How much of a device's peaks an engine reaches, and what its host costs. Every set says where it comes from."""
+"""How much of a device's peaks an engine reaches, and what its host costs. Every set says where it comes from.
+
+`benchmarks/efficiency.py` repeats the fits.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -62,7 +65,7 @@ _SETS: Final = (
         overhead_ns=0.0,
         host_base_ns=0.0,
         host_row_ns=40_000.0,
-        source=f"vllm's shares; times fitted to 26 SGLang rows of {_ROWS}: median error 12 %, 9 of 10 within 42 %",
+        source=f"vllm's shares; times fitted to 26 SGLang rows of {_ROWS}: median error 11 %, 9 of 10 within 52 %",
         date="2026-11",
     ),
     Efficiency(
