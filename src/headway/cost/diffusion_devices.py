@@ -138,8 +138,8 @@ def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:
 # Shares of the peak. H100: attention kernels of the FlashAttention-3 paper (arXiv 2407.08608, figure 5: 0.37 with
 # FlashAttention-2, 0.65 with 3); products so that seed 003 1's compiled FLUX.1-dev takes its 3.9 s, fp8 so that it
 # takes 2.9 s. L20: products from FLUX.1-dev compiled (flux-faster, 20.24 s), attention from HunyuanVideo (diffusers
-# para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them. H200: the H100's,
-# the same chip; RTX 4090 and L40S: the L20's, the same architecture. Dated 2026-11.
+# para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them. H200: the
+# H100's, the same chip; RTX 4090 and L40S: the L20's, the same architecture. Dated 2026-11.
 _HOPPER: Final = Reach(132, 0.635, 0.37, 0.65, 0.49)
 REACHES: Final[Mapping[str, Reach]] = {
     "H100-SXM": _HOPPER,
