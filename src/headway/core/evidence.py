@@ -3,7 +3,7 @@
 import msgspec
 
 from headway.core.decisions import Decision
-from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.units import Ns, ms_from_ns
 
 
@@ -51,6 +51,8 @@ class FrontMarks(msgspec.Struct, frozen=True):
     cold_start: bool = False
     outcome: str = "ok"
     decisions: tuple[Decision, ...] = ()
+    model: ModelId | None = None
+    prompt_tokens: int | None = None  # None: no language model; of a relayed request an estimate
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):
@@ -88,6 +90,8 @@ class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):
     started_ns: Ns
     ended_ns: Ns
     trace_id: str | None = None  # told by the edge, which knows the client's trace
+    model: ModelId | None = None
+    prompt_tokens: int | None = None
 
 
 def _cuts(front: FrontMarks, worker: WorkerMarks | None) -> list[tuple[str, Ns]]:
@@ -185,4 +189,6 @@ def evidence_record(front: FrontMarks, worker: WorkerMarks | None) -> EvidenceRe
         decisions=front.decisions + (worker.decisions if worker is not None else ()),
         started_ns=front.received_ns,
         ended_ns=front.ended_ns,
+        model=front.model,
+        prompt_tokens=front.prompt_tokens,
     )

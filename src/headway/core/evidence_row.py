@@ -14,12 +14,14 @@ from headway.core.units import Ns, ms_from_ns
 _INTERNAL: Final = ("started_ns", "ended_ns")
 _FIELDS: Final = tuple(name for name in EvidenceRecord.__struct_fields__ if name not in _INTERNAL)
 _SHAPED: Final = ("segments", "decisions")
+STARTED: Final = "started_ms"  # first byte of the request, since the run began: what a replay goes by
 
 
 def evidence_row(record: EvidenceRecord) -> dict[str, object]:
     """Return the fields of a record by name, in the order of `evidence_columns`."""
     row = {name: getattr(record, name) for name in _FIELDS}
     row["decisions"] = [_decision(decision, record.started_ns) for decision in record.decisions]
+    row[STARTED] = ms_from_ns(record.started_ns)
     return row
 
 
@@ -31,6 +33,7 @@ def evidence_table(records: Sequence[EvidenceRecord]) -> dict[str, list[object]]
     table["decisions"] = [
         [_decision(decision, record.started_ns) for decision in record.decisions] for record in records
     ]
+    table[STARTED] = [ms_from_ns(record.started_ns) for record in records]
     return table
 
 
@@ -52,7 +55,8 @@ def evidence_columns() -> dict[str, type]:
     """
     hints = get_type_hints(EvidenceRecord)
     shaped: dict[str, type] = {"segments": dict, "decisions": list}
-    return {name: shaped[name] if name in _SHAPED else plain_type(hints[name]) for name in _FIELDS}
+    columns = {name: shaped[name] if name in _SHAPED else plain_type(hints[name]) for name in _FIELDS}
+    return {**columns, STARTED: float}
 
 
 def plain_type(hint: object) -> type:

@@ -203,6 +203,8 @@ class Book:
                 cold_start=tracked.cold_ns is not None,
                 outcome=tracked.outcome,
                 decisions=tuple(tracked.decisions),
+                model=request.model,
+                prompt_tokens=None if isinstance(request, DiffusionRequest) else request.prompt_tokens,
             ),
             marks,
         )
