@@ -15,13 +15,13 @@ from headway.core.units import NS_PER_MS, Ns
 from headway.workload.rows import BadLine, Row, checked, lines
 from headway.workload.spec import Replay
 
-COLUMNS: Final = ("tenant", "model", "prompt_tokens", "output_tokens", "cached_tokens", "sent_ns", "started_ms")
 BATCH_ROWS: Final = 8192
 
 
 class EvidenceLine(msgspec.Struct, frozen=True):
     """What a replay takes from one record."""
 
+    request: str = ""
     prompt_tokens: int | None = None
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -31,12 +31,15 @@ class EvidenceLine(msgspec.Struct, frozen=True):
     started_ms: float | None = None  # by a server: first byte of the request, since it started
 
 
+COLUMNS: Final = EvidenceLine.__struct_fields__
+
+
 def rows(path: Path, spec: Replay) -> Iterator[Row]:
     """Yield the requests of a run in the order of their beginning. Keeps all its rows. Raises ConfigError."""
     found = _parquet(path) if path.suffix == ".parquet" else _lines(path)
-    kept = [(number, _row(path, number, record, spec)) for number, record in found]
-    kept.sort(key=lambda item: (item[1].at_ns, item[0]))
-    return checked(kept, path)
+    kept = [(record.request, number, _row(path, number, record, spec)) for number, record in found]
+    kept.sort(key=lambda item: (item[2].at_ns, len(item[0]), item[0], item[1]))  # at one time: by id, 9 before 10
+    return checked(((number, row) for _, number, row in kept), path)
 
 
 def _row(path: Path, number: int, record: EvidenceLine, spec: Replay) -> Row:
