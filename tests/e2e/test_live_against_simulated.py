@@ -51,7 +51,8 @@ def test_live_decides_what_the_simulator_decides(tmp_path: Path) -> None:
         assert server.end() == 0
     run = read_run(tmp_path)
     params = fleet_params(resolve([file_layer(file)], Host.here()).config, run.recipes, COSTS)
-    twin = Twin(params, LinearTruth(base_ns=STEP_MS * NS_PER_MS, token_ns=0.0, kv_ns=0.0), COSTS)
+    truth = LinearTruth(base_ns=STEP_MS * NS_PER_MS, token_ns=0.0, kv_ns=0.0)
+    twin = Twin(params, lambda _: truth, COSTS)
     arrivals = run.recorded.front.arrivals.values()
     simulated = simulate(twin, sent(arrivals, {ask.name: ask.at_ns for ask in ASKS}), COSTS)
 

@@ -30,9 +30,10 @@ class Times(msgspec.Struct, frozen=True):
 class Decisions(msgspec.Struct, frozen=True):
     """Requests by whether both runs decided the same about them.
 
-    `close`: they differ, and in the simulation their arrival lies within `jitter_ns` of an event that it competes with.
-    `after`: they differ, and were under way after a close one had differed, without the system being empty between.
-    `unexplained`: the rest, which a simulator that is right does not have.
+    An arrival is contested when, in the simulation, it lies within `jitter_ns` of an event that it competes with.
+    `close`: they differ, and their arrival, or one before the first token, is contested. `after`: they differ, and were under way
+    after a close one had differed, without the system being empty between. `unexplained`: the rest, which a simulator
+    that is right does not have.
     """
 
     equal: int
@@ -40,6 +41,7 @@ class Decisions(msgspec.Struct, frozen=True):
     after: tuple[RequestId, ...]
     unexplained: tuple[RequestId, ...]
     jitter_ns: Ns
+    contested: int  # arrivals, whatever came of them
 
     @property
     def count(self) -> int:
@@ -65,11 +67,19 @@ def _value(outcome: Outcome, metric: str) -> float | None:
 
 
 def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns) -> Decisions:
-    """Compare what was decided about every request of the simulation, in the order of their arrival there."""
+    """Compare what was decided about every request of the simulation."""
     there, here = live.fates(), simulated.fates()
     differing = [request for request, fate in here.items() if there.get(request) != fate]
-    close = [request for request in differing if margin_ns(simulated, request) <= jitter_ns]
-    front, spells = simulated.front, quiet_spells(simulated.front)
+    front = simulated.front
+    # A competitor that a step more or less moves may change others and keep its own decisions.
+    contested = [(front.arrivals[name].at_ns, name) for name in here if margin_ns(simulated, name) <= jitter_ns]
+    ends = {name: front.first_ns.get(name, front.ends[name][0]) for name in differing}
+    close = [
+        name
+        for name in differing
+        if any(front.arrivals[name].at_ns <= at_ns <= ends[name] or other == name for at_ns, other in contested)
+    ]
+    spells = quiet_spells(front)
     spoiled_ns: dict[int, Ns] = {}  # busy spell: since when something close has differed in it
     for request in close:
         at_ns = front.arrivals[request].at_ns
@@ -81,7 +91,9 @@ def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns) -> Decisions:
             spell = bisect_left(spells, front.arrivals[request].at_ns)
             is_after = front.ends[request][0] >= spoiled_ns.get(spell, 1 << 62)
             (after if is_after else unexplained).append(request)
-    return Decisions(len(here) - len(differing), tuple(close), tuple(after), tuple(unexplained), jitter_ns)
+    return Decisions(
+        len(here) - len(differing), tuple(close), tuple(after), tuple(unexplained), jitter_ns, len(contested)
+    )
 
 
 def jitter_ns(live: Recorded, planned_ns: Mapping[RequestId, Ns]) -> Ns:

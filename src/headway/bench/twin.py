@@ -4,7 +4,7 @@ What live costs beside its steps is measured once, in a run of its own (`overhea
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,6 @@ from headway.core.units import Ns
 from headway.live.assemble import Recipe, worker_config
 from headway.live.config import Config
 from headway.live.eventlog import read_log
-from headway.live.steps import StepRecord, steps_of
 from headway.sim.driver import Machine, SimParams
 from headway.sim.fleet import FRONT, Fleet, FleetParams
 from headway.sim.network import NetworkParams
@@ -40,7 +39,6 @@ class LiveRun(msgspec.Struct, frozen=True):
 
     recorded: Recorded
     recipes: tuple[Recipe, ...]
-    steps: Mapping[NodeId, Sequence[StepRecord]]
 
 
 def read_run(folder: Path) -> LiveRun:
@@ -50,13 +48,11 @@ def read_run(folder: Path) -> LiveRun:
         recipes.append(msgspec.msgpack.decode(path.read_bytes(), type=Recipe))
     if not recipes:
         raise ConfigError(f"{folder} holds no *.recipe: run `headway serve` with telemetry.event_logs = that folder")
-    views, steps = {}, {}
-    for recipe in recipes:
-        turns = list(read_log(folder / f"{recipe.spec.node}-{recipe.incarnation}.events"))
-        views[recipe.spec.node] = worker_view(turns)
-        steps[recipe.spec.node] = list(steps_of(turns))
-    recorded = Recorded(front_view(read_log(folder / f"{FRONT}.events")), views)
-    return LiveRun(recorded, tuple(recipes), steps)
+    views = {
+        recipe.spec.node: worker_view(read_log(folder / f"{recipe.spec.node}-{recipe.incarnation}.events"))
+        for recipe in recipes
+    }
+    return LiveRun(Recorded(front_view(read_log(folder / f"{FRONT}.events")), views), tuple(recipes))
 
 
 def fleet_params(config: Config, recipes: Sequence[Recipe], costs: Overheads) -> FleetParams:
@@ -91,7 +87,8 @@ def fleet_params(config: Config, recipes: Sequence[Recipe], costs: Overheads) ->
 class Twin(Fleet):
     """A fleet whose steps take what a given model says."""
 
-    def __init__(self, params: FleetParams, truth: StepTruth, costs: Overheads) -> None:
+    def __init__(self, params: FleetParams, truth: Callable[[NodeId], StepTruth], costs: Overheads) -> None:
+        """`truth` of each replica."""
         self._truth = truth
         super().__init__(params)
         more = costs.tokens_ns - costs.submit_ns
@@ -100,7 +97,7 @@ class Twin(Fleet):
 
     def machine(self, replica: NodeId) -> Machine:
         """What the simulation needs to start a replica."""
-        return msgspec.structs.replace(super().machine(replica), truth=self._truth)
+        return msgspec.structs.replace(super().machine(replica), truth=self._truth(replica))
 
     def recorded(self) -> Recorded:
         """Return what was decided, as a live run's logs say it."""

@@ -46,7 +46,7 @@ def test_the_engine_of_the_twin_has_the_sizes_of_the_loaded_one() -> None:
 
 
 def test_a_client_sees_steps_and_what_live_pays_beside_them() -> None:
-    twin = Twin(fleet_params(Config(), [recipe()], COSTS), TRUTH, COSTS)
+    twin = Twin(fleet_params(Config(), [recipe()], COSTS), lambda _: TRUTH, COSTS)
     (seen,) = simulate(twin, sent([arrived("ask-0", 7)], {"ask-0": 50 * NS_PER_MS}), COSTS).values()
     assert seen.sent_ns == 50 * NS_PER_MS
     assert seen.ttft_ns == 10 * NS_PER_MS + COSTS.submit_ns + COSTS.tokens_ns + COSTS.edge_ns
@@ -70,7 +70,7 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_its_own_twin_gives_back_its_overheads(tmp_path: Path) -> None:
-    twin = Twin(fleet_params(Config(), [recipe()], COSTS), TRUTH, COSTS)
+    twin = Twin(fleet_params(Config(), [recipe()], COSTS), lambda _: TRUTH, COSTS)
     plan = {f"ask-{n}": n * 200 * NS_PER_MS for n in range(1, 5)}
     outcomes: dict[str, Outcome] = simulate(twin, sent([arrived(name, 0) for name in plan], plan), COSTS)
     (tmp_path / "rep-0-1.recipe").write_bytes(msgspec.msgpack.encode(recipe()))

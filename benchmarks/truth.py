@@ -1,0 +1,271 @@
+"""Live against simulated: what `headway serve` measures beside what the simulator says, the same settings and arrivals.
+
+usage: python benchmarks/truth.py scheduler|cost|all [--limit-s 660] [--publish] [--accept-busy] [--only NAME ...]
+
+`scheduler`: live processes with the synthetic engine on a fixed step clock: decisions request by request, and times.
+`cost`: the torch engine with the default model, its step times fitted to one workload (`headway calibrate`'s fit) and
+predicted for others. Both begin with a calibration round of their own, which alone says what links, gateway, client and
+host cost. A round counts only if its canary passes; of each workload the first round that passes counts. Failed rounds
+are repeated until the limit ends, and counted. `--publish` writes RESULTS.md and README.md between their markers.
+"""
+
+import argparse
+import datetime
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import truth_report
+from truth_canary import Canary
+from truth_rounds import Case, Comparison, Round, compare, measure, offered
+
+from headway import __version__
+from headway.bench.twin import Overheads, overheads
+from headway.core.draw import draw_unit
+from headway.core.ids import NodeId
+from headway.core.plans import DenoisePlan, StepPlan
+from headway.core.units import NS_PER_MS, Ns
+from headway.cost.fitted import CostFile, LinearStep, Stamp
+from headway.cost.step import shape_of
+from headway.sim.calibration import Origin, calibrate_steps
+from headway.sim.truth import LinearTruth, StepTruth
+
+STEP_MS, TOKEN_US = 40.0, 50.0
+MODEL = "SmolLM2-135M-Instruct"
+SYNTHETIC = f"""
+[engine]
+kind = "synthetic"
+block_size = 16
+kv_blocks = 2048
+max_model_len = 4096
+[engine.synthetic]
+step_us = {STEP_MS * 1000}
+token_us = {TOKEN_US}
+[model]
+replicas = {{replicas}}
+[scheduler]
+max_seqs = 8
+step_tokens = 256
+chunk = {{{{ type = "constant", params = {{{{ tokens = 128 }}}} }}}}
+order = {{{{ type = "{{order}}" }}}}
+async_depth = {{depth}}
+[front]
+router = {{{{ type = "{{router}}" }}}}
+"""
+BOUNDED = """admission = { type = "bounded", params = { queue_max = 3 } }
+room = { engine_queue_ms = 100.0, cold_requests = 2 }
+"""
+TORCH = """
+[engine]
+kind = "torch"
+threads = 1
+device = "cpu"
+max_model_len = 1024
+[scheduler]
+max_seqs = 6
+step_tokens = 512
+chunk = {{ type = "constant", params = {{ tokens = {chunk} }} }}
+order = {{ type = "{order}" }}
+"""
+
+
+def scheduler_cases() -> tuple[Case, list[Case]]:
+    """The calibration, then what is compared."""
+
+    def case(
+        name: str, replicas: int, router: str, order: str, depth: int, rate: float, seed: int, more: str = ""
+    ) -> Case:
+        config = SYNTHETIC.format(replicas=replicas, router=router, order=order, depth=depth) + more
+        what = f"{replicas} | `{router}` | `{order}` | {depth} | {rate:g}"
+        count = 100 if replicas > 1 else 80
+        return Case(name, what, "synthetic", config, offered(rate, count, (20, 400), (4, 48), seed, 250))
+
+    return case("calibration", 1, "round_robin", "fcfs", 1, 3.0, 11), [
+        case("one-fcfs", 1, "round_robin", "fcfs", 2, 4.0, 1),
+        case("one-shortest", 1, "round_robin", "shortest_predicted", 2, 4.5, 2),
+        case("two-requests", 2, "least_requests", "fcfs", 2, 8.0, 3),
+        case("two-cost", 2, "cost_aware", "shortest_predicted", 2, 8.0, 4),
+        case("two-sync", 2, "least_tokens", "fcfs", 1, 7.0, 5),
+        case("two-bounded", 2, "least_requests", "fcfs", 2, 12.0, 6, BOUNDED),
+    ]
+
+
+def cost_cases() -> tuple[Case, list[Case]]:
+    """The calibration, then a rate, lengths and two policies that it has not seen: these on the rate's arrivals."""
+
+    def case(
+        name: str,
+        what: str,
+        rate: float,
+        count: int,
+        sizes: tuple[int, ...],
+        seed: int,
+        order: str = "fcfs",
+        chunk: int = 256,
+    ) -> Case:
+        asks = offered(rate, count, sizes[:2], sizes[2:], seed, 40_000)
+        return Case(name, what, MODEL, TORCH.format(order=order, chunk=chunk), asks)
+
+    usual = (16, 160, 8, 48)
+    return case("calibration", "`fcfs`, chunk 256, 0.9/s, prompts 16-160, outputs 8-48", 0.9, 54, usual, 21), [
+        case("rate", "rate: 1.2/s", 1.2, 66, usual, 22),
+        case("lengths", "lengths: prompts 100-160, outputs 4-16, 1.2/s", 1.2, 60, (100, 160, 4, 16), 23),
+        case("order", "policy: `shortest_predicted`, 1.2/s", 1.2, 66, usual, 22, order="shortest_predicted"),
+        case("chunk", "policy: chunk 24, 1.2/s", 1.2, 66, usual, 22, chunk=24),
+    ]
+
+
+class Fitted:
+    """Truth of a simulation: a cost file, with the scatter of single steps that the fit has seen."""
+
+    def __init__(self, file: CostFile, seed: int) -> None:
+        self._step, self._seed = LinearStep(file), seed
+        held = file.held_out.get("step")
+        self._jitter = 0.0 if held is None else min(2 * held.mae, 0.9)  # uniform: its mean error is half of its width
+
+    def step_ns(self, plan: StepPlan) -> Ns:
+        """Device time of a step."""
+        return round(
+            self._step.step_ns(shape_of(plan))
+            * (1 + self._jitter * (2 * draw_unit(self._seed, "step", 0, plan.step) - 1))
+        )
+
+    def host_ns(self, plan: StepPlan) -> Ns:
+        """Host time between steps."""
+        return round(self._step.host_ns(plan.decodes + len(plan.chunks)))
+
+    def denoise_ns(self, plan: DenoisePlan) -> Ns:
+        """No such replica is here."""
+        raise AssertionError(f"step {plan.step} denoises")
+
+
+class Calibration(NamedTuple):
+    """What the calibration round tells the simulator: everything that is not in the configuration."""
+
+    costs: Overheads
+    file: CostFile
+    truth: Callable[[NodeId], StepTruth]
+
+
+def calibrated(there: Round, is_synthetic: bool) -> Calibration:
+    """Fit the steps of a round; the synthetic engine's are known, so that only host time is taken from the fit."""
+    stamp = Stamp(engine="headway", engine_version=__version__, device="CPU", model=there.case.model)
+    origin = Origin(stamp, f"steps of {there.case.name}", datetime.datetime.now(tz=datetime.UTC).date().isoformat())
+    file, costs = calibrate_steps(there.steps, origin), overheads(there.run, there.seen)
+    if not is_synthetic:
+        return Calibration(costs, file, lambda _: Fitted(file, 1))
+    known = LinearTruth(base_ns=STEP_MS * NS_PER_MS, token_ns=TOKEN_US * 1000, kv_ns=0.0)
+    truth = msgspec.structs.replace(known, host_base_ns=host_ns(there, known))
+    return Calibration(costs, file, lambda _: truth)
+
+
+def host_ns(there: Round, known: LinearTruth) -> float:
+    """Mean time from the end of a step to the begin of the next, where the next waited for it (one step in flight).
+
+    The step's end is that of the device's clock: what its sleep overran is the host's.
+    """
+    gaps = []
+    for before, step in zip(there.steps, there.steps[1:], strict=False):
+        if step.idle_gap_ns and before.step + 1 == step.step:
+            ended_ns = before.started_ns + known.base_ns + known.token_ns * (before.decodes + before.prefill_tokens)
+            gaps.append(step.started_ns - ended_ns)
+    return sum(gaps) / len(gaps)
+
+
+class Run:
+    """Rounds until all cases have one that counts, or the time is over."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options, self._canary = options, Canary()
+        self._deadline = time.monotonic() + options.limit_s
+        self._folder = Path(tempfile.mkdtemp(prefix="headway-truth-"))
+        self.discarded = 0
+        self.rounds = 0
+
+    def close(self) -> None:
+        """Logs are large and say nothing more."""
+        if not self._options.keep:
+            shutil.rmtree(self._folder)
+
+    def measure(self, case: Case) -> Round | None:
+        """One round that counts, or None: its canary fails, or there is no time for it."""
+        needs_s = case.asks[-1].at_ns / 1e9 + 15
+        if time.monotonic() + needs_s > self._deadline:
+            return None
+        self.rounds += 1
+        found = measure(case, self._folder / f"{self.rounds}-{case.name}", self._canary)
+        print(f"{case.name}: {found.verdict.told()}", flush=True)
+        if found.verdict.passes or self._options.accept_busy:
+            return found
+        self.discarded += 1
+        return None
+
+    def until(self, case: Case) -> Round | None:
+        """Repeat a round until it counts or the time is over."""
+        while time.monotonic() < self._deadline - case.asks[-1].at_ns / 1e9 - 15:
+            if (found := self.measure(case)) is not None:
+                return found
+        return None
+
+    def part(self, first: Case, cases: list[Case], is_synthetic: bool) -> truth_report.Part | None:
+        """Calibrate, then measure and compare every case; those that failed again, in turn."""
+        began = self.discarded, self.rounds
+        base = self.until(first)
+        if base is None:
+            return None
+        known = calibrated(base, is_synthetic)
+        print(f"calibration: {known.costs}", flush=True)
+        found: dict[str, Comparison] = {}
+        waiting = [case for case in cases if not self._options.only or case.name in self._options.only]
+        while waiting:
+            case, rest = waiting[0], waiting[1:]
+            there = self.until(case) if not rest else self.measure(case)
+            if there is not None:
+                found[case.name] = compare(there, known.costs, known.truth)
+                if self._options.keep:
+                    print(f"  logs in {there.folder}")
+                print(truth_report.line(found[case.name]), flush=True)
+            elif rest and time.monotonic() < self._deadline - 60:
+                rest.append(case)
+            waiting = rest
+        ordered = [found[case.name] for case in cases if case.name in found]
+        return truth_report.Part(
+            ordered, len(cases), known.costs, known.file, self.discarded - began[0], self.rounds - began[1]
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("scheduler", "cost", "all"))
+    parser.add_argument("--limit-s", type=float, default=660.0)
+    parser.add_argument("--publish", action="store_true", help="write RESULTS.md and README.md")
+    parser.add_argument(
+        "--accept-busy", action="store_true", help="for trying out: failed canaries count; nothing is written"
+    )
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--keep", action="store_true", help="keep the event logs")
+    options = parser.parse_args()
+    if options.accept_busy and options.publish:
+        parser.error("--publish needs rounds whose canary passed: leave out --accept-busy")
+    run = Run(options)
+    try:
+        for mode in ("scheduler", "cost") if options.mode == "all" else (options.mode,):
+            first, cases = scheduler_cases() if mode == "scheduler" else cost_cases()
+            part = run.part(first, cases, mode == "scheduler")
+            if part is None:
+                print(f"{mode}: no calibration round passed its canary within the limit; nothing is said")
+                continue
+            text = truth_report.scheduler(part) if mode == "scheduler" else truth_report.cost(part)
+            print(text)
+            if options.publish:
+                truth_report.publish(mode, text)
+    finally:
+        run.close()
+
+
+if __name__ == "__main__":
+    main()

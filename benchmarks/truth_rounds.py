@@ -1,0 +1,157 @@
+"""One round of `truth.py`: a live server under a load that is known beforehand, its canary, and its simulated twin."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from truth_canary import Canary, Verdict
+
+from headway.bench import likeness
+from headway.bench.asks import Ask, prompt, send
+from headway.bench.outcome import Outcome
+from headway.bench.recorded import Recorded
+from headway.bench.twin import LiveRun, Overheads, Twin, fleet_params, public_id, read_run, sent, simulate
+from headway.core.draw import draw_below
+from headway.core.ids import NodeId, RequestId
+from headway.core.step_record import StepRecord
+from headway.core.units import NS_PER_S
+from headway.live.config import Config, Host, file_layer, resolve
+from headway.live.eventlog import replay
+from headway.sim.fleet import FRONT
+from headway.sim.truth import StepTruth
+from headway.workload.arrivals import poisson
+from headway.workload.step_logs import read_steps
+
+READY_S = 120.0
+LEAD_NS = NS_PER_S  # before the first request: replicas have reported
+
+
+class Case(NamedTuple):
+    """What is served and offered. `config`: TOML."""
+
+    name: str
+    what: str
+    model: str
+    config: str
+    asks: list[Ask]
+
+
+class Round(NamedTuple):
+    """A live run as it was measured."""
+
+    case: Case
+    seen: dict[str, Outcome]
+    run: LiveRun
+    steps: list[StepRecord]
+    config: Config
+    folder: Path
+    verdict: Verdict
+
+
+class Comparison(NamedTuple):
+    """Live beside simulated."""
+
+    case: Case
+    decisions: likeness.Decisions
+    times: dict[str, likeness.Times]
+    turns: int
+    turns_differing: int
+    failed: int
+    unexplained: list[str]  # in words
+
+
+def offered(
+    rate: float, count: int, prompts: tuple[int, int], outputs: tuple[int, int], seed: int, vocab: int
+) -> list[Ask]:
+    """Poisson arrivals; lengths uniform from the first to the second."""
+    asks = []
+    for place, at_ns in enumerate(poisson(rate, count, seed)):
+        size = prompts[0] + draw_below(seed, "prompt", 0, place, prompts[1] - prompts[0] + 1)
+        tokens = outputs[0] + draw_below(seed, "output", 0, place, outputs[1] - outputs[0] + 1)
+        asks.append(Ask(f"ask-{place}", LEAD_NS + at_ns, prompt(seed, place, size, vocab), tokens))
+    return asks
+
+
+@contextlib.contextmanager
+def serving(config: Path) -> Iterator[str]:
+    """Start, wait for the ready line, yield the address, drain."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from headway.cli import main; main()", "serve", "--config", str(config), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        watchdog = threading.Timer(READY_S, process.kill)
+        watchdog.start()
+        line = process.stdout.readline()
+        watchdog.cancel()
+        if not line.startswith("ready: "):
+            raise SystemExit(f"the server never got ready; try: headway serve --config {config}")
+        yield line.split()[1]
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+
+
+def measure(case: Case, folder: Path, canary: Canary) -> Round:
+    """Serve, offer, record."""
+    folder.mkdir(parents=True)
+    file = folder / "headway.toml"
+    file.write_text(case.config + f'\n[telemetry]\nevent_logs = "{folder}"\n')
+    config = resolve([file_layer(file)], Host.here()).config
+    with serving(file) as url:
+        began = time.monotonic()
+        canary.start()
+        seen = asyncio.run(send(url, case.model, case.asks))
+        verdict = canary.stop()
+        past_s = time.monotonic() - began + 1
+        with urllib.request.urlopen(f"{url}/debug/trace?seconds={past_s:.0f}&format=steps", timeout=30) as answer:
+            steps = read_steps(answer.read(), "steps")
+    return Round(case, seen, read_run(folder), steps, config, folder, verdict)
+
+
+def compare(there: Round, costs: Overheads, truth: Callable[[NodeId], StepTruth]) -> Comparison:
+    """Simulate the twin of a round; `truth(node)` says what steps take."""
+    twin = Twin(fleet_params(there.config, there.run.recipes, costs), truth, costs)
+    planned = {ask.name: ask.at_ns for ask in there.case.asks}
+    live = there.run.recorded
+    simulated = simulate(twin, sent(live.front.arrivals.values(), planned), costs)
+    jitter_ns = likeness.jitter_ns(live, {name: planned[public_id(name)] for name in live.front.arrivals})
+    turns, differing = 0, 0
+    nodes = [(twin.build_front(), FRONT)]
+    nodes += [
+        (twin.build_worker(one.spec.node, one.incarnation), NodeId(f"{one.spec.node}-{one.incarnation}"))
+        for one in there.run.recipes
+    ]
+    for node, stem in nodes:
+        count, differences = replay(node, there.folder / f"{stem}.events")
+        turns, differing = turns + count, differing + len(differences)
+    here = twin.recorded()
+    alike = likeness.decisions(live, here, jitter_ns)
+    return Comparison(
+        there.case,
+        alike,
+        likeness.times(there.seen, simulated),
+        turns,
+        differing,
+        sum(outcome.error is not None for outcome in there.seen.values()),
+        [told(live, here, request) for request in alike.unexplained[:5]],
+    )
+
+
+def told(live: Recorded, here: Recorded, request: RequestId) -> str:
+    """What was decided about one request."""
+    margin = likeness.margin_ns(here, request) / 1e6
+    return f"{request}: margin {margin:.2f} ms\n    live {live.fates()[request]}\n    here {here.fates()[request]}"
