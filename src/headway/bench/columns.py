@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from headway.bench.ends import Column, Floats, Mask, Table
+from headway.bench.ends import Column, Floats, Ints, Mask, Table
 from headway.core.units import NS_PER_MS
 
 Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -76,11 +76,15 @@ class Columns:
 
     def select(self, among: Mask) -> "Columns":
         """Return the columns of some of the requests, with the same codes."""
+        return self.take(np.flatnonzero(among))
+
+    def take(self, places: Ints) -> "Columns":
+        """Return the columns of the requests at some places, in that order, with the same codes."""
         chosen = Columns()
-        chosen.count = int(among.sum())
-        chosen._floats = {name: [self.floats(name)[among]] for name in self._floats}
-        chosen._claims = {name: [self._claim(name)[among]] for name in self._claims}
-        chosen._codes = {name: [self.codes(name)[among]] for name in self._codes}
+        chosen.count = len(places)
+        chosen._floats = {name: [self.floats(name)[places]] for name in self._floats}
+        chosen._claims = {name: [self._claim(name)[places]] for name in self._claims}
+        chosen._codes = {name: [self.codes(name)[places]] for name in self._codes}
         chosen._known = self._known
         return chosen
 

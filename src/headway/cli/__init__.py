@@ -19,7 +19,7 @@ EXIT_USAGE: Final = 2
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Serve models over an OpenAI-compatible API.",
     "simulate": "Run the scheduler on a virtual clock, without a model.",
-    "compare": "Compare policies in simulation, as a report.",
+    "compare": "Compare simulated runs, or routing policies in simulation.",
     "bench": "Put a load on a server and print what its clients saw.",
     "calibrate": "Fit what steps cost to logs of a server, and write a cost file.",
     "trace": "Export what a server did: a Perfetto/Chrome trace, JSON lines or Parquet.",

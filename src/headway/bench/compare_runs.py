@@ -1,0 +1,226 @@
+"""Runs side by side: each metric, its difference from the first run with an interval, and which run is better."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from headway.bench.columns import Columns
+from headway.bench.config_diff import differing
+from headway.bench.ends import Floats
+from headway.bench.resample import Interval, difference
+from headway.bench.results import read_run, read_scenario_tree, read_summary
+from headway.bench.run_summary import RunSummary
+from headway.core.errors import ConfigError
+from headway.core.units import NS_PER_S
+
+Better = Literal["higher", "lower"]
+
+
+class ComparedRun(msgspec.Struct, frozen=True):
+    """One run, its requests in the order of arrival."""
+
+    name: str
+    summary: RunSummary
+    scenario: dict[str, object]
+    ids: tuple[str, ...]
+    columns: Columns
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """What is compared: a column of the requests and a statistic of it, or a rate that the summary tells."""
+
+    name: str
+    unit: Literal["ms", "share", "/s"]
+    better: Better
+    shown: Callable[[RunSummary], float | None]
+    column: str = ""
+    share: float | None = None  # of a percentile; None: the mean
+    is_time: bool = False  # of requests that completed in both runs
+
+
+def _time(label: str, name: str, field: str, share: float | None) -> Metric:
+    key = "mean" if share is None else f"p{share * 100:.0f}"
+    return Metric(f"{label} {key}", "ms", "lower", lambda s: getattr(getattr(s, field), key), name, share, is_time=True)
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("attainment", "share", "higher", lambda s: s.attainment, "met"),
+    Metric("goodput", "/s", "higher", lambda s: s.goodput_per_s, "met"),
+    Metric("failed", "share", "lower", lambda s: 1 - s.completed / s.sent if s.sent else None, "failed"),
+    Metric("output tokens", "/s", "higher", lambda s: s.output_tokens_per_s, "output_tokens"),
+    *(
+        _time(label, name, field, share)
+        for label, name, field, shares in (
+            ("TTFT", "client_ttft_ms", "ttft_ms", (None, 0.5, 0.95, 0.99)),
+            ("TPOT", "client_tpot_ms", "tpot_ms", (None, 0.5, 0.95, 0.99)),
+            ("longest gap", "itl_max_ms", "itl_max_ms", (0.5, 0.99)),
+            ("e2e", "client_e2e_ms", "e2e_ms", (None, 0.5, 0.99)),
+        )
+        for share in shares
+    ),
+    _time("queues", "queue_wait_ms", "queue_ms", 0.99),
+)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A run against the first one. `verdict`: of this run; `same`: the interval holds zero."""
+
+    value: float
+    low: float
+    high: float
+    verdict: Literal["better", "worse", "same"]
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """One metric over all runs; None: not measured there. The first run has no difference."""
+
+    name: str
+    unit: str
+    better: Better
+    values: list[float | None]
+    differences: list[Difference | None]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What `headway compare --json` prints."""
+
+    runs: list[str]
+    paired: list[bool]  # with the first run: the same requests
+    both_completed: list[int]  # requests whose times are compared; of a pair, those that completed in both
+    metrics: list[Compared]
+    config: dict[str, list[object]]  # of the keys that differ
+    summaries: list[RunSummary]
+    notes: list[str]
+
+
+def read_compared(folder: Path, name: str) -> ComparedRun:
+    """Read a run; what warms up is left out. Raises ConfigError for what is no run."""
+    summary = read_summary(folder)
+    ids, columns = read_run(folder)
+    sent_ns = columns.floats("sent_ns")
+    order = np.lexsort((np.array(ids), sent_ns))
+    kept = order[sent_ns[order] >= summary.warmup_s * NS_PER_S]
+    return ComparedRun(
+        name, summary, read_scenario_tree(folder), tuple(ids[place] for place in kept), columns.take(kept)
+    )
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Return a short name for each folder: its own, or as much of its path as tells them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise ConfigError(f"compare: a folder is named twice among {', '.join(map(str, folders))}")
+
+
+def is_paired(base: ComparedRun, other: ComparedRun) -> bool:
+    """True when both runs were sent the same requests; closed loops may have sent them at other times."""
+    if sorted(base.ids) != sorted(other.ids):
+        return False
+    ours = dict(zip(base.ids, base.columns.floats("prompt_tokens").tolist(), strict=True))
+    theirs = dict(zip(other.ids, other.columns.floats("prompt_tokens").tolist(), strict=True))
+    return ours == theirs
+
+
+def aligned(base: ComparedRun, other: ComparedRun) -> ComparedRun:
+    """Return the other run with its requests in the order of the first one's."""
+    places = {name: place for place, name in enumerate(other.ids)}
+    order = np.array([places[name] for name in base.ids], dtype=np.int64)
+    return msgspec.structs.replace(other, ids=base.ids, columns=other.columns.take(order))
+
+
+def compare(runs: Sequence[ComparedRun]) -> Comparison:
+    """Compare runs with the first one."""
+    base = runs[0]
+    pairs = [is_paired(base, run) for run in runs]
+    others = [
+        base,
+        *(aligned(base, run) if is_same else run for run, is_same in list(zip(runs, pairs, strict=True))[1:]),
+    ]
+    metrics = [
+        Compared(
+            metric.name,
+            metric.unit,
+            metric.better,
+            [metric.shown(run.summary) for run in runs],
+            [_difference(metric, base, other, is_same) for other, is_same in zip(others, pairs, strict=True)],
+        )
+        for metric in METRICS
+    ]
+    both = [
+        int((base.columns.completed & other.columns.completed).sum()) if paired else int(other.columns.completed.sum())
+        for other, paired in zip(others, pairs, strict=True)
+    ]
+    return Comparison(
+        runs=[run.name for run in runs],
+        paired=pairs,
+        both_completed=both,
+        metrics=metrics,
+        config=differing([run.scenario for run in runs]),
+        summaries=[run.summary for run in runs],
+        notes=_notes(runs, pairs, both),
+    )
+
+
+def _values(metric: Metric, run: ComparedRun) -> Floats:
+    """One value per request that was sent."""
+    columns = run.columns
+    if metric.column == "met":
+        values = columns.claim("met").astype(np.float64)
+    elif metric.column == "failed":
+        values = (~columns.completed).astype(np.float64)
+    else:
+        values = columns.floats(metric.column)
+    unfinished = 0 if metric.is_time else run.summary.unfinished
+    return np.concatenate([values, np.full(unfinished, 1.0 if metric.column == "failed" else 0.0)])
+
+
+def _difference(metric: Metric, base: ComparedRun, other: ComparedRun, paired: bool) -> Difference | None:
+    if other is base:
+        return None
+    before, after = _values(metric, base), _values(metric, other)
+    if metric.is_time:
+        shown = [run.columns.completed & ~run.columns.claim("cold_start") for run in (base, other)]
+        if paired:
+            shown = [shown[0] & shown[1]] * 2
+        before, after = (np.where(mask, values, np.nan) for mask, values in zip(shown, (before, after), strict=True))
+    # A rate per second is what its requests add up to over the time that the run took.
+    scale = [1.0, 1.0]
+    if metric.unit == "/s":
+        scale = [len(v) / run.summary.duration_s for v, run in ((before, base), (after, other))]
+    paired = paired and len(before) == len(after)
+    found = difference(before * scale[0], after * scale[1], metric.share, is_paired=paired)
+    if found is None:
+        return None
+    return Difference(found.value, found.low, found.high, _verdict(found, metric.better))
+
+
+def _verdict(found: Interval, better: Better) -> Literal["better", "worse", "same"]:
+    if not found.is_clear:
+        return "same"
+    return "better" if (found.value > 0) == (better == "higher") else "worse"
+
+
+def _notes(runs: Sequence[ComparedRun], pairs: Sequence[bool], both: Sequence[int]) -> list[str]:
+    notes = []
+    for run, paired, count in list(zip(runs, pairs, both, strict=True))[1:]:
+        if not paired:
+            notes.append(f"{run.name} was sent other requests than {runs[0].name}: differences are not paired")
+        elif count < max(run.summary.completed, runs[0].summary.completed):
+            notes.append(
+                f"differences of times between {runs[0].name} and {run.name} are over the {count} requests that "
+                "completed in both"
+            )
+    notes += [
+        f"{run.name} was interrupted: {run.summary.unfinished} requests unfinished"
+        for run in runs
+        if not run.summary.complete
+    ]
+    if len({msgspec.json.encode(run.scenario.get("targets")) for run in runs}) > 1:
+        notes.append("the targets differ: attainment and goodput count different promises")
+    return notes

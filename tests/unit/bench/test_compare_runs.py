@@ -1,0 +1,138 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.bench.ended import end
+
+from headway.bench.compare_report import comparison_page, comparison_text
+from headway.bench.compare_runs import Comparison, compare, names_of, read_compared
+from headway.bench.ends import RequestEnd
+from headway.bench.results import RunWriter, read_series
+from headway.bench.run_summary import Closing
+from headway.bench.summary import Targets
+from headway.core.errors import ConfigError
+
+TARGETS = Targets(ttft_ms=20.0)
+COUNT = 40
+
+
+def ends(shift_ms: float, refused: int = 0) -> list[RequestEnd]:
+    """Requests whose first token comes after 10 ms and more, and `shift_ms` later; the last ones are refused."""
+    return [
+        end(f"req-{place}", 10.0 * place,
+            *(() if place >= COUNT - refused else (10 + place % 7 + shift_ms, 30 + place % 7)), targets=TARGETS)
+        for place in range(COUNT)
+    ]  # fmt: skip
+
+
+def write(folder: Path, requests: Sequence[RequestEnd], scenario: object = None, **closing: object) -> Path:
+    with RunWriter(folder, msgspec.json.encode(scenario or {}), "jsonl") as writer:
+        for item in sorted(requests, key=lambda one: (one.outcome.ended_ns, one.evidence.request)):
+            writer.ended(item)
+        writer.finish(msgspec.structs.replace(Closing(1.0), **closing))
+    return folder
+
+
+def compared(*folders: Path) -> Comparison:
+    return compare([read_compared(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)])
+
+
+def test_the_same_requests_are_paired_whatever_the_order_of_their_ends(tmp_path: Path) -> None:
+    # Common random numbers: every request is 5 ms faster, so the interval has no width
+    comparison = compared(write(tmp_path / "a", ends(5.0)), write(tmp_path / "b", ends(0.0)))
+    assert comparison.paired == [True, True]
+    ttft = next(row for row in comparison.metrics if row.name == "TTFT mean")
+    found = ttft.differences[1]
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((-5.0, -5.0, -5.0))
+    assert found.verdict == "better"
+    assert ttft.differences[0] is None
+
+
+def test_ttft_and_tpot_are_judged_apart(tmp_path: Path) -> None:
+    # LLMServingSim PR#59: errors of TTFT and TPOT cancelled in e2e, and nobody saw them there
+    comparison = compared(write(tmp_path / "a", ends(5.0)), write(tmp_path / "b", ends(0.0)))
+    verdicts = {row.name: row.differences[1].verdict for row in comparison.metrics if row.differences[1] is not None}
+    assert (verdicts["TTFT mean"], verdicts["TPOT mean"], verdicts["e2e mean"]) == ("better", "worse", "same")
+
+
+def test_other_requests_are_not_paired_and_it_is_said(tmp_path: Path) -> None:
+    other = [*ends(0.0)[1:], end("req-new", 500, 9, 10)]
+    comparison = compared(write(tmp_path / "a", ends(0.0)), write(tmp_path / "b", other))
+    assert comparison.paired == [True, False]
+    assert any("not paired" in note for note in comparison.notes)
+
+
+def test_times_of_a_pair_are_of_requests_that_completed_in_both(tmp_path: Path) -> None:
+    # Refusing the slow ones makes percentiles look good; over the same requests it does not
+    slow = [
+        end(f"req-{place}", 10.0 * place, 10 if place < 30 else 500, 600, targets=TARGETS) for place in range(COUNT)
+    ]
+    fast = [
+        end(f"req-{place}", 10.0 * place, *((10, 600) if place < 30 else ()), targets=TARGETS) for place in range(COUNT)
+    ]
+    comparison = compared(write(tmp_path / "a", slow), write(tmp_path / "b", fast))
+    ttft = next(row for row in comparison.metrics if row.name == "TTFT p95")
+    assert ttft.values == [500.0, 10.0]
+    found = ttft.differences[1]
+    assert found is not None
+    assert (found.value, found.verdict) == (0.0, "same")
+    assert comparison.both_completed[1] == 30
+    assert any("over the 30 requests that completed in both" in note for note in comparison.notes)
+    failed = next(row for row in comparison.metrics if row.name == "failed")
+    assert failed.differences[1] is not None
+    assert failed.differences[1].verdict == "worse"
+
+
+def test_attainment_counts_refused_requests_as_misses(tmp_path: Path) -> None:  # SPEC A7
+    comparison = compared(write(tmp_path / "a", ends(0.0)), write(tmp_path / "b", ends(0.0, refused=10)))
+    row = comparison.metrics[0]
+    assert row.values == [1.0, 0.75]
+    assert row.differences[1] is not None
+    assert row.differences[1].value == pytest.approx(-0.25)
+
+
+def test_unfinished_requests_of_an_interrupted_run_are_misses_and_it_is_said(tmp_path: Path) -> None:
+    broken = write(tmp_path / "b", ends(0.0)[:30], complete=False, unfinished_ns=(1,) * 10)
+    comparison = compared(write(tmp_path / "a", ends(0.0)), broken)
+    row = comparison.metrics[0]
+    assert row.values[1] == pytest.approx(0.75)
+    assert row.differences[1] is not None
+    assert row.differences[1].value == pytest.approx(-0.25)
+    assert any("b was interrupted: 10 requests unfinished" in note for note in comparison.notes)
+
+
+def test_keys_that_differ_and_targets_that_differ_are_told(tmp_path: Path) -> None:
+    first = {"targets": {"ttft_ms": 20.0}, "pools": [{"name": "chat", "replicas": 2}]}
+    second = {"targets": {"ttft_ms": 30.0}, "pools": [{"name": "chat", "replicas": 3}]}
+    comparison = compared(write(tmp_path / "a", ends(0.0), first), write(tmp_path / "b", ends(0.0), second))
+    assert comparison.config == {"targets.ttft_ms": [20.0, 30.0], "pools.chat.replicas": [2, 3]}
+    assert any("targets differ" in note for note in comparison.notes)
+
+
+def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path: Path) -> None:
+    assert names_of([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+    assert names_of([tmp_path / "x" / "run", tmp_path / "y" / "run"]) == ["x/run", "y/run"]
+    with pytest.raises(ConfigError, match="named twice"):
+        names_of([tmp_path / "a", tmp_path / "a"])
+
+
+def test_a_run_that_was_killed_is_refused_by_name(tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "a", b"{}", "jsonl"):
+        pass
+    with pytest.raises(ConfigError, match=r"there is no summary\.json"):
+        read_compared(tmp_path / "a", "a")
+
+
+def test_table_and_page_say_the_same(tmp_path: Path) -> None:
+    folders = [write(tmp_path / "a<b", ends(5.0), {"k": 1}), write(tmp_path / "c", ends(0.0), {"k": 2})]
+    runs = [read_compared(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
+    comparison = compare(runs)
+    text = comparison_text(comparison)
+    assert "+ TTFT mean         -5 ms [-5 ms, -5 ms]" in text
+    page = comparison_page(comparison, runs, [read_series(folder) for folder in folders])
+    assert "-5 ms [-5 ms, -5 ms]" in page
+    assert "a&lt;b" in page
+    assert "a<b" not in page
+    assert "<script" not in page
