@@ -151,9 +151,7 @@ def evidence_record(front: FrontMarks, worker: WorkerMarks | None) -> EvidenceRe
     if worker is not None and worker.first_token_ns is not None and worker.last_token_ns is not None and count > 1:
         tpot = ms_from_ns(ns.get("decode", 0)) / (count - 1)
     ran = worker is not None and worker.steps > 0
-    hidden = None
-    if worker is not None and ran and worker.host_ns > 0:
-        hidden = worker.overlapped_ns / worker.host_ns
+    hidden = worker.overlapped_ns / worker.host_ns if worker is not None and ran and worker.host_ns > 0 else None
     queues = ns.get("gateway_queue", 0) + ns.get("engine_queue", 0) + ns.get("preempted", 0)
     return EvidenceRecord(
         request=front.request,
