@@ -31,9 +31,9 @@ class Decisions(msgspec.Struct, frozen=True):
     """Requests by whether both runs decided the same about them.
 
     An arrival is contested when, in the simulation, it lies within `jitter_ns` of an event that it competes with.
-    `close`: they differ, and their arrival, or one before the first token, is contested. `after`: they differ, and were under way
-    after a close one had differed, without the system being empty between. `unexplained`: the rest, which a simulator
-    that is right does not have.
+    `close`: they differ, and their arrival, or one before their first token, is contested. `after`: they differ, and
+    were under way after a close one had differed, without the system being empty between. `unexplained`: the rest,
+    which a simulator that is right does not have.
     """
 
     equal: int
