@@ -6,6 +6,8 @@ from tests.sim.systems import EXACT, SMALL, linear, ran, scenario
 
 from headway.core.ids import ModelId
 from headway.core.units import NS_PER_MS, NS_PER_S
+from headway.cost.links import find_link
+from headway.sim.catalogue import Additions
 from headway.sim.eventlog import replay
 from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.pools import EngineSize
@@ -53,8 +55,10 @@ def test_a_slower_link_makes_the_second_token_later() -> None:  # SPEC C3
     pools = (linear(name="p", role="prefill"), linear(name="d", role="decode"))
     gaps = []
     calm = msgspec.structs.replace(SMALL, arrivals=Poisson(rate_per_s=5.0), prompt=Lengths(kind="fixed", mean=200.0))
-    for gb_per_s in (100.0, 1.0):
-        _, kept = ran(scenario(*pools, workload=(calm,), network=NetworkSettings(kv_gb_per_s=gb_per_s)))
+    for bytes_per_s in (100e9, 1e9):
+        link = msgspec.structs.replace(find_link("ib-ndr"), name="mine", bytes_per_s=bytes_per_s)
+        network, catalogue = NetworkSettings(kv_link="mine"), Additions(links=(link,))
+        _, kept = ran(scenario(*pools, workload=(calm,), network=network, catalogue=catalogue))
         waits = [stream.times_ns[1] - stream.times_ns[0] for _, stream, _ in kept.ended if len(stream.times_ns) > 1]
         gaps.append(sum(waits) / len(waits) / NS_PER_MS)
     # 13 blocks of 16 tokens of 131072 bytes are 27 MB: 0.3 ms, or 27 ms and a while until the next step

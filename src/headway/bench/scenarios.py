@@ -14,6 +14,7 @@ REPLICAS: Final = 2  # one replica has nothing to route
 LISTS: Final = ("pools", "workload")
 DEFAULT: Final[Tree] = {"pools": [{"replicas": REPLICAS}], "workload": [{"kind": "synthetic"}]}
 ARRIVALS: Final[Tree] = {"kind": "poisson"}  # of an entry of `workload` that says nothing of them
+COSTS: Final = ("roofline", "linear")  # of a pool; every other is a file
 _FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
 
 
@@ -53,7 +54,29 @@ def _scenario_layer(path: Path) -> Layer:
             f"{path}: [{strange[0]}] belongs to a configuration of `headway serve`; "
             f"try that one with: headway simulate --config {path}"
         )
-    return given
+    return Layer(given.origin, _rooted(given.values, path.parent))
+
+
+def _rooted(tree: Tree, folder: Path) -> Tree:
+    """Paths in a scenario file begin in its folder: traces, cost files, configs of models."""
+    out = dict(tree)
+    for name, key in (("workload", "path"), ("pools", "cost")):
+        entries = _entries(tree, name)
+        if isinstance(entries, Sequence) and not isinstance(entries, str):
+            out[name] = [_with_path(entry, key, folder) for entry in entries]
+    catalogue = tree.get("catalogue")
+    configs = catalogue.get("hf_configs") if isinstance(catalogue, Mapping) else None
+    if isinstance(catalogue, Mapping) and isinstance(configs, Mapping):
+        placed = {name: str(folder / path) if isinstance(path, str) else path for name, path in configs.items()}
+        out["catalogue"] = {**catalogue, "hf_configs": placed}
+    return out
+
+
+def _with_path(entry: object, key: str, folder: Path) -> object:
+    value = entry.get(key) if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or not isinstance(value, str) or value in COSTS:
+        return entry
+    return {**entry, key: str(folder / value)}
 
 
 def _entries(tree: Tree, name: str) -> object:

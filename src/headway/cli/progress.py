@@ -1,17 +1,16 @@
 """How far a simulation is, on stderr; and Ctrl-C, which ends it between two slices so that its result is whole."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headway.bench.simulated import Progress, Watch
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
 EXIT_INTERRUPTED: Final = 130  # as a shell says it of SIGINT
+LINE_EVERY_S: Final = 1.0  # of wall time, where no terminal shows a bar
 
 
 class Interrupt:
@@ -26,22 +25,19 @@ class Interrupt:
 
 
 @contextmanager
-def watching(is_shown: bool) -> Iterator[Watch]:
-    """Return what a run asks whether to go on; shows a line while it runs."""
+def watching(is_shown: bool | None) -> Iterator[Watch]:
+    """Return what a run asks whether to go on. `is_shown` None: a bar on a terminal, nothing elsewhere."""
     interrupt = Interrupt()
     before = signal.signal(signal.SIGINT, interrupt)
+    is_terminal = sys.stderr.isatty()
     try:
-        if not is_shown:
+        if is_terminal and is_shown is not False:
+            with _bar(interrupt) as watch:
+                yield watch
+        elif is_shown:
+            yield _lines(interrupt)
+        else:
             yield lambda _: not interrupt.is_asked
-            return
-        with _bar() as bar:
-            task = bar.add_task("", total=None)
-
-            def watch(at: Progress) -> bool:
-                bar.update(task, description=line(at), total=at.until_s, completed=at.virtual_s)
-                return not interrupt.is_asked
-
-            yield watch
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -49,16 +45,35 @@ def watching(is_shown: bool) -> Iterator[Watch]:
 def line(at: Progress) -> str:
     """Return what is shown of a run: virtual and wall time, and how many requests are done."""
     faster = at.virtual_s / at.wall_s if at.wall_s > 0 else 0.0
-    return (
-        f"{at.virtual_s:.1f} s simulated in {at.wall_s:.1f} s ({faster:.0f} x), {at.done} of {at.arrived} requests done"
-    )
+    times = f"{at.virtual_s:.1f} s simulated in {at.wall_s:.1f} s ({faster:.0f} x)"
+    return f"{times}, {at.done} of {at.arrived} requests done"
 
 
-def _bar() -> "Bar":
+def _lines(interrupt: Interrupt) -> Watch:
+    due_s = 0.0
+
+    def watch(at: Progress) -> bool:
+        nonlocal due_s
+        if at.wall_s >= due_s:
+            due_s = at.wall_s + LINE_EVERY_S
+            print(line(at), file=sys.stderr, flush=True)
+        return not interrupt.is_asked
+
+    return watch
+
+
+@contextmanager
+def _bar(interrupt: Interrupt) -> Iterator[Watch]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    return Bar(
-        TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True, force_terminal=True), transient=True
-    )
+    columns = TextColumn("{task.description}"), BarColumn()
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def watch(at: Progress) -> bool:
+            bar.update(task, description=line(at), total=at.until_s, completed=at.virtual_s)
+            return not interrupt.is_asked
+
+        yield watch

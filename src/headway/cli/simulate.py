@@ -97,7 +97,7 @@ def simulate(
     changes.update(parse_setting(text) for text in set_ or ())
     chosen = _read(scenario, config, changes)
     try:
-        with watching(sys.stderr.isatty() if progress is None else progress) as watch:
+        with watching(progress) as watch:
             result = run_scenario(chosen, watch, folder=out, log=log is not None)
     except InvariantError as error:
         files = [str(scenario)] if scenario is not None else []

@@ -27,6 +27,7 @@ class Network:
         self._last: dict[Pair, Ns] = {}
         self._link_free: dict[Pair, Ns] = {}
         self.delay: Callable[[NodeId, NodeId, Ns], Ns] | None = None  # fault injection: extra latency
+        self.copy_bytes_per_s: Callable[[NodeId, NodeId], float] = lambda _src, _dst: params.copy_bytes_per_s
         self.drop: Callable[[NodeId, NodeId, object], bool] | None = None  # fault injection: lose a message
 
     def arrival(self, src: NodeId, dst: NodeId, at_ns: Ns) -> Ns:
@@ -41,7 +42,7 @@ class Network:
         """When the last byte of a copy that starts now arrives; copies of a pair share its link in turn."""
         pair = (src, dst)
         begun = max(at_ns, self._link_free.get(pair, 0))
-        sent = begun + round(size / self.params.copy_bytes_per_s * 1e9)
+        sent = begun + round(size / self.copy_bytes_per_s(src, dst) * 1e9)
         self._link_free[pair] = sent
         return sent + self.params.latency_ns
 

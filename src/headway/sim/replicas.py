@@ -8,15 +8,12 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ports import ModelLimits
 from headway.cost.deployment import Deployment, Layout, kv_tokens_fit
-from headway.cost.devices import find_device
-from headway.cost.efficiency import find_efficiency
 from headway.cost.fitted import CostFile, parse_cost_file
 from headway.cost.fitted import LinearStep as FittedStep
-from headway.cost.links import find_link
 from headway.cost.llm import StepCostParams, StepShape, pairs
-from headway.cost.models_catalogue import find_model
 from headway.cost.roofline import RooflineModel
 from headway.cost.step import StepModel
+from headway.sim.catalogue import Catalogue
 from headway.sim.linear import LinearStep
 from headway.sim.pools import PoolParams
 
@@ -34,11 +31,11 @@ class LlmReplica(msgspec.Struct, frozen=True):
     price_per_hour: float = 0.0  # of all its devices, in USD
 
 
-def llm_replica(pool: PoolParams) -> LlmReplica:
+def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     """Return what the replicas of a pool are; reads the pool's cost file. Raises ConfigError for what fits nowhere."""
     if pool.cost == "linear":
         return _linear(pool)
-    deployment = deployment_of(pool)
+    deployment = deployment_of(pool, catalogue)
     if pool.cost == "roofline":
         roofline = RooflineModel(deployment)
         return _catalogued(pool, deployment, roofline, believed(roofline), None)
@@ -46,16 +43,16 @@ def llm_replica(pool: PoolParams) -> LlmReplica:
     return _catalogued(pool, deployment, FittedStep(file), _of_file(file), file.kv_tokens)
 
 
-def deployment_of(pool: PoolParams) -> Deployment:
+def deployment_of(pool: PoolParams, catalogue: Catalogue) -> Deployment:
     """Return a pool's model on its devices. Raises ConfigError for what the catalogues do not have."""
     hardware = pool.hardware
     return Deployment(
-        model=find_model(pool.model),
-        device=find_device(hardware.device),
+        model=catalogue.model(pool.model),
+        device=catalogue.device(hardware.device),
         layout=Layout(tp=hardware.tp, pp=hardware.pp, cp=hardware.cp, ep=hardware.ep, dp=hardware.dp),
         dtype=pool.dtype,
-        efficiency=find_efficiency(hardware.efficiency),
-        link=find_link(hardware.link) if hardware.link else None,
+        efficiency=catalogue.efficiency(hardware.efficiency),
+        link=catalogue.link(hardware.link),
     )
 
 

@@ -7,8 +7,10 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.slo import Targets as Targets
 from headway.core.units import Ns, ns_from_ms, ns_from_s
+from headway.cost.links import Link
 from headway.sched.config import FrontConfig
 from headway.sched.fleet.migration import MigrationParams
+from headway.sim.catalogue import Additions
 from headway.sim.network import NetworkParams
 from headway.sim.pools import PoolParams
 from headway.workload.spec import Synthetic, WorkloadParams
@@ -22,14 +24,14 @@ class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     client_ms: NotNegative = 0.0  # one way, between a client and the gateway
     node_us: NotNegative = 50.0  # a message between gateway and replicas
-    kv_gb_per_s: Positive = 25.0  # a copy of KV between two replicas
+    kv_link: str = "ib-ndr"  # of the catalogue of links: what carries KV between two replicas
     detect_ms: NotNegative = 5.0  # how long a death goes unnoticed
 
-    def params(self) -> NetworkParams:
+    def params(self, kv_link: Link) -> NetworkParams:
         """Return them as the driver takes them."""
         return NetworkParams(
             latency_ns=round(self.node_us * 1000),
-            copy_bytes_per_s=self.kv_gb_per_s * 1e9,
+            copy_bytes_per_s=kv_link.bytes_per_s,
             detect_ns=ns_from_ms(self.detect_ms),
         )
 
@@ -77,6 +79,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     network: NetworkSettings = NetworkSettings()
     gateway: GatewaySettings = GatewaySettings()
     sim: RunSettings = RunSettings()
+    catalogue: Additions = Additions()
 
     def __post_init__(self) -> None:
         if not self.pools or not self.workload:

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from headway.core.ids import NodeId
+from headway.core.ids import NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import Slo
 from headway.core.units import Ns
@@ -17,6 +17,7 @@ from headway.sched.config import FrontConfig, Membership
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import ControlNode, FrontNode, WorkerNode
 from headway.sched.router.machine import PdPools
+from headway.sim.catalogue import Catalogue
 from headway.sim.clients import Sink
 from headway.sim.door import Asked, Door
 from headway.sim.driver import Machine, SimParams, Simulation
@@ -53,10 +54,11 @@ def pool_of(replica: NodeId) -> str:
 class Pool:
     """The replicas of one entry of `pools`."""
 
-    def __init__(self, params: PoolParams, seed: int) -> None:
-        self.params = params
+    def __init__(self, params: PoolParams, catalogue: Catalogue, seed: int, lengths: Mapping[RequestId, int]) -> None:
+        """`lengths`: output tokens of what is in flight. Raises ConfigError for what fits nowhere."""
+        self.params, self._lengths = params, lengths
         self.replicas = replica_ids(params)
-        self.replica: LlmReplica = llm_replica(params)
+        self.replica: LlmReplica = llm_replica(params, catalogue)
         self.price_per_hour = self.replica.price_per_hour  # of one replica, in USD
         self.truths = {node: ModelTruth(self.replica.step, params.truth, seed, node) for node in self.replicas}
 
@@ -70,6 +72,11 @@ class Pool:
             return worker
         return ScrapedNode(worker, params.scrape, place / len(self.replicas))
 
+    def machine(self, place: int) -> Machine:
+        """What the simulation needs to start a replica."""
+        engine = partial(TokenlessEngine, self._lengths)
+        return Machine(partial(self.build, place), engine, self.truths[self.replicas[place]])
+
 
 class System:
     """One front, the control node and every pool, in one simulation."""
@@ -78,17 +85,26 @@ class System:
         """`sink` hears of every request when it is over. `log`: keep every turn of every node."""
         self.scenario = scenario
         self._front_config = front_config(scenario)
-        params = SimParams(network=scenario.network.params(), check=scenario.sim.check, log=log)
+        catalogue = Catalogue(scenario.catalogue)
+        network = scenario.network.params(catalogue.link_named(scenario.network.kv_link))
+        params = SimParams(network=network, check=scenario.sim.check, log=log)
         self.sim = Simulation(params, sink)
         self.sim.offers.door = Door(scenario.network.client_ns, scenario.gateway.request_ns, self._promised)
-        self.pools = [Pool(pool, scenario.seed) for pool in scenario.pools]
+        lengths = self.sim.offers.lengths
+        self.pools = [Pool(pool, catalogue, scenario.seed, lengths) for pool in scenario.pools]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
         self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
         for pool in self.pools:
             for place, node in enumerate(pool.replicas):
-                engine = partial(TokenlessEngine, self.sim.offers.lengths)
-                self.sim.add(node, Machine(partial(pool.build, place), engine, pool.truths[node]))
+                self.sim.add(node, pool.machine(place))
+        self._devices = {node: pool.params.hardware.devices for pool in self.pools for node in pool.replicas}
+        self._kv_bytes_per_s = network.copy_bytes_per_s
+        self.sim.network.copy_bytes_per_s = self._copy_bytes_per_s
         self.sim.offer(FRONT, source)
+
+    def _copy_bytes_per_s(self, src: NodeId, dst: NodeId) -> float:
+        """Every device sends its part of the KV over a link of its own, to one that receives."""
+        return self._kv_bytes_per_s * min(self._devices[src], self._devices[dst])
 
     def _promised(self, request: Asked, received_ns: Ns) -> Asked:
         """A request that brings no SLO of its own is promised its tenant's targets, as a gateway does."""

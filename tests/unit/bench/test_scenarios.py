@@ -4,6 +4,7 @@ import pytest
 
 from headway.bench.scenarios import read_scenario
 from headway.core.errors import ConfigError
+from headway.workload.spec import Azure
 
 
 def written(folder: Path, text: str) -> Path:
@@ -70,9 +71,34 @@ def test_a_configuration_in_the_place_of_a_scenario_is_told_where_to_go(tmp_path
         ('[[pools]]\nname="a"\nrole="prefill"\n[[pools]]\nname="b"', "roles mixed, prefill"),
         ('[[pools]]\nname="a"\n[[pools]]\nname="b"\nengine.block_size=32', "block_size is 16, 32"),
         ('[front.pools]\nprefill=["x"]\ndecode=["y"]', "by `role` of its pools"),
-        ("[network]\nkv_gb_per_s = 0", "kv_gb_per_s"),
+        ("[network]\nnode_us = -1", "node_us"),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:  # SPEC B6
     with pytest.raises(ConfigError, match=words):
         read_scenario(written(tmp_path, text), {})
+
+
+def test_paths_begin_in_the_folder_of_the_file(tmp_path: Path) -> None:
+    text = """
+[[pools]]
+cost = "fit.json"
+[[pools]]
+name = "b"
+cost = "linear"
+[[workload]]
+kind = "azure"
+path = "trace.csv"
+[catalogue.hf_configs]
+mine = "/models/mine/config.json"
+other = "other/config.json"
+"""
+    scenario = read_scenario(written(tmp_path, text), {})
+    assert [pool.cost for pool in scenario.pools] == [str(tmp_path / "fit.json"), "linear"]
+    (trace,) = scenario.workload
+    assert isinstance(trace, Azure)
+    assert trace.path == str(tmp_path / "trace.csv")
+    assert scenario.catalogue.hf_configs == {
+        "mine": "/models/mine/config.json",
+        "other": str(tmp_path / "other/config.json"),
+    }

@@ -1,0 +1,56 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.bench.simulated import Progress
+from headway.cli.progress import EXIT_INTERRUPTED, line, watching
+
+AT = Progress(virtual_s=120.0, wall_s=2.0, arrived=50, done=40, until_s=None)
+ENDLESS = ["simulate", "--requests", "1000000000", "--rate", "50", "--progress"]
+
+
+def test_both_times_and_what_is_done_are_shown() -> None:
+    assert line(AT) == "120.0 s simulated in 2.0 s (60 x), 40 of 50 requests done"
+
+
+def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with watching(None) as watch:
+        assert watch(AT)
+    assert capsys.readouterr().err == ""
+    with watching(True) as watch:
+        assert watch(AT)
+    assert "40 of 50" in capsys.readouterr().err
+
+
+def test_an_interrupt_stops_at_the_next_look_and_the_second_one_at_once() -> None:
+    with watching(False) as watch:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not watch(AT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_leaves_a_result_that_can_be_read(tmp_path: Path) -> None:  # SPEC J5
+    """A real process: it is interrupted once it has told that requests are done."""
+    program = "from headway.cli import main; main()"
+    words = [sys.executable, "-c", program, *ENDLESS, "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for told in process.stderr:
+            if "requests done" in told and ", 0 of" not in told:
+                break
+        process.send_signal(signal.SIGINT)
+        shown, rest = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INTERRUPTED, rest
+    assert "interrupted" in shown
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["complete"] is False
+    assert summary["completed"] > 0
+    assert summary["sent"] == summary["completed"] + summary["unfinished"]
+    assert (tmp_path / "run" / "decisions.jsonl").read_text().count("\n") > 0
