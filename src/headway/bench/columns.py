@@ -14,8 +14,8 @@ from headway.core.units import NS_PER_MS
 Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 Claims: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int8]]
 
-# Columns of a table that are kept, by how: numbers (nan: does not apply), claims (-1: does not apply), names (a code
-# each; 0: none).
+# Columns of a table that are kept, by how: numbers (nan: does not apply), counts (0 then), claims (-1 then), names (a
+# code each; 0: none).
 FLOATS: Final = (
     "sent_ns", "ended_ns", "client_ttft_ms", "client_tpot_ms", "client_e2e_ms", "queue_wait_ms", "itl_top10_ms",
     "itl_max_ms",
@@ -45,8 +45,10 @@ class Columns:
     def extend(self, table: Table) -> None:
         """Take a table of requests."""
         self.count += len(table["met"])
-        for name in (*FLOATS, *COUNTS):
+        for name in FLOATS:
             self._floats[name].append(np.array(table[name], dtype=np.float64))
+        for name in COUNTS:  # an image has no tokens
+            self._floats[name].append(np.nan_to_num(np.array(table[name], dtype=np.float64)))
         for name in CLAIMS:
             claims = [-1 if value is None else int(bool(value)) for value in table[name]]
             self._claims[name].append(np.array(claims, dtype=np.int8))

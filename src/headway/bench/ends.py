@@ -33,7 +33,6 @@ class RequestEnd(msgspec.Struct, frozen=True):
 
     evidence: EvidenceRecord
     outcome: Outcome
-    model: str
     targets: Targets = Targets()
     workload: str = ""
     pool: str = ""  # that served it; empty: none did
@@ -43,8 +42,6 @@ class RequestEnd(msgspec.Struct, frozen=True):
 CLIENT_COLUMNS: Final[Mapping[str, type]] = {
     "workload": str,
     "pool": str,
-    "model": str,
-    "prompt_tokens": int,
     "sent_ns": int,
     "ended_ns": int,
     "error": str,
@@ -134,8 +131,6 @@ def table_of(ends: Sequence[RequestEnd], tokens: Tokens) -> dict[str, Column]:
         **evidence_table([end.evidence for end in ends]),
         "workload": [end.workload for end in ends],
         "pool": [end.pool for end in ends],
-        "model": [end.model for end in ends],
-        "prompt_tokens": np.array([outcome.prompt_tokens for outcome in outcomes], dtype=np.int64),
         "sent_ns": sent_ns,
         "ended_ns": ended_ns,
         "error": [outcome.error for outcome in outcomes],

@@ -48,6 +48,14 @@ def _promises(summary: RunSummary) -> list[str]:
     shares = {name: share for name, share in summary.attained.items() if share is not None and name != "deadlines"}
     if not shares or summary.attainment >= LOW_ATTAINMENT:
         return []
+    met = round(summary.attainment * summary.sent)
+    lost = summary.sent - summary.completed  # refused, failed or unfinished
+    if lost > summary.completed - met:
+        kept = met / summary.completed if summary.completed else 0.0
+        return [
+            f"{summary.attainment:.1%} of the requests kept every promise, {kept:.1%} of those that completed: what was "
+            "refused or lost is most of the misses; look at capacity and at why admission refused."
+        ]
     worst = min(shares, key=lambda name: shares[name])
     look = {
         "ttft": "queues, prefill and routing",

@@ -1,6 +1,6 @@
 """The plots of a simulated run: load, queues and pools over virtual time, and how long requests took."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -40,7 +40,7 @@ def over_time(view: RunView) -> list[str]:
     time = "virtual time, s"
     load = [
         line("arrivals", BLUE, [p.arrivals_per_s for p in points]),
-        line("ended", GOLD, [p.ended_per_s for p in points]),
+        line("completed", GOLD, [p.ended_per_s - p.failed_per_s for p in points]),
         line("within every target", GREEN, [p.goodput_per_s for p in points], filled=True),
     ]
     if any(point.failed_per_s for point in points):
@@ -71,19 +71,29 @@ def _colour(place: int) -> str:
 
 def distributions(view: RunView) -> list[str]:
     """TTFT, TPOT and whole requests as cumulative shares of what completed; one line per workload."""
-    columns, targets = view.columns, view.targets
+    columns = view.columns
     measured = columns.select(columns.floats("sent_ns") >= view.summary.warmup_s * NS_PER_S)
     shown = measured.select(measured.completed & ~measured.claim("cold_start"))
     out = []
-    for title, name, limit in (
-        ("Time to first token", "client_ttft_ms", targets.ttft_ms),
-        ("Time per output token after the first", "client_tpot_ms", targets.tpot_ms),
-        ("Whole request", "client_e2e_ms", targets.e2e_ms),
+    for title, name, field in (
+        ("Time to first token", "client_ttft_ms", "ttft_ms"),
+        ("Time per output token after the first", "client_tpot_ms", "tpot_ms"),
+        ("Whole request", "client_e2e_ms", "e2e_ms"),
     ):
-        marks = () if limit is None else (Mark(limit, f"target {duration(limit)}"),)
+        marks = _marks(view.limits(field))
         plot = Plot(title, "time", "share of requests", is_share=True, is_log=True, is_duration=True, marks=marks)
         out.append(charts.draw(plot, _by_workload(shown, shown.floats(name))))
     return [*out, waits(shown)]
+
+
+def _marks(limits: Mapping[str, float]) -> tuple[Mark, ...]:
+    """One mark per limit; who was promised it, where not everybody was promised the same."""
+    who: dict[float, list[str]] = {}
+    for name, limit in limits.items():
+        who.setdefault(limit, []).append(name or "the others")
+    if len(who) == 1:
+        return tuple(Mark(limit, f"target {duration(limit)}") for limit in who)
+    return tuple(Mark(limit, f"target {duration(limit)} of {', '.join(names)}") for limit, names in who.items())
 
 
 def _by_workload(columns: Columns, values: Floats) -> list[Line]:
@@ -108,17 +118,18 @@ def waits(columns: Columns) -> str:
     return charts.draw(plot, lines)
 
 
-def _target(ms: float | None) -> str:
-    return "" if ms is None else duration(ms)
+def _limit(view: RunView, field: str) -> str:
+    limits = set(view.limits(field).values())
+    return duration(limits.pop()) if len(limits) == 1 else "its limit"
 
 
 def goodput(view: RunView) -> str:
     """Shares of all requests that met each target, and all of them."""
-    summary, targets = view.summary, view.targets
+    summary = view.summary
     promised = {
-        "ttft": f"TTFT within {_target(targets.ttft_ms)}",
-        "tpot": f"TPOT within {_target(targets.tpot_ms)}",
-        "e2e": f"whole within {_target(targets.e2e_ms)}",
+        "ttft": f"TTFT within {_limit(view, 'ttft_ms')}",
+        "tpot": f"TPOT within {_limit(view, 'tpot_ms')}",
+        "e2e": f"whole within {_limit(view, 'e2e_ms')}",
         "deadlines": "token n by TTFT + (n-1) TPOT",
     }
     entries = [svg.Bar("every target", summary.attainment, 0.0, GREEN, is_bold=True)]

@@ -28,9 +28,24 @@ class RunView(msgspec.Struct, frozen=True):
     decisions: Sequence[tuple[Decision, int]]  # the first of each choice, and how often it was made
 
     @property
-    def targets(self) -> Targets:
-        """What everybody is promised who is promised nothing else."""
-        return msgspec.convert(self.scenario.get("targets", {}), Targets)
+    def targets(self) -> dict[str, Targets]:
+        """What was promised, by who it was promised to; everybody else is under the empty name."""
+        found = {"": msgspec.convert(self.scenario.get("targets", {}), Targets)}
+        workloads = self.scenario.get("workload", ())
+        entries = workloads if isinstance(workloads, Sequence) and not isinstance(workloads, str) else ()
+        for place, entry in enumerate(entries):
+            slo = entry.get("slo") if isinstance(entry, Mapping) else None
+            if isinstance(slo, Mapping) and not slo.get(
+                "ttft_ms_per_1k"
+            ):  # one that depends on the prompt has no place
+                limits = {name: slo.get(name) for name in Targets.__struct_fields__}
+                found[str(entry.get("name") or place)] = msgspec.convert(limits, Targets)
+        return {name: targets for name, targets in found.items() if targets != Targets()}
+
+    def limits(self, field: str) -> dict[str, float]:
+        """Return the limits on one time that were promised, by who it was promised to."""
+        limits = {name: getattr(targets, field) for name, targets in self.targets.items()}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def view_of(folder: Path, columns: Columns | None = None) -> RunView:

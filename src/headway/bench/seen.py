@@ -32,7 +32,6 @@ class Audience:
             RequestEnd(
                 record,
                 outcome_of(offered, stream, self._way_ns),
-                request.model,
                 self._targets(offered, stream.sent_ns),
                 workload_of(request.id),
                 "" if record.replica is None else pool_of(NodeId(record.replica)),

@@ -13,6 +13,7 @@ import msgspec
 from headway import __version__
 from headway.bench.pool_use import pool_use
 from headway.bench.results import RunWriter, Tally
+from headway.bench.run_report import write_report
 from headway.bench.run_summary import Closing, RunSummary
 from headway.bench.seen import Audience
 from headway.bench.summary import table
@@ -66,7 +67,9 @@ def simulate(
         return RunResult(scenario, tally.summary(closing), system)
     with RunWriter(folder, msgspec.json.encode(scenario), warmup_ns=scenario.sim.warmup_ns) as writer:
         system, closing = _simulate(scenario, Audience(scenario, writer), watch, log)
-        return RunResult(scenario, writer.finish(closing), system)
+        summary = writer.finish(closing)
+        write_report(folder, writer.tally.columns)
+        return RunResult(scenario, summary, system)
 
 
 def _simulate(scenario: Scenario, audience: Audience, watch: Watch | None, log: bool) -> tuple[System, Closing]:

@@ -5,7 +5,7 @@ from headway.bench.outcome import Outcome
 from headway.bench.summary import Targets
 from headway.core.decisions import Decision
 from headway.core.evidence import FrontMarks, WorkerMarks, evidence_record
-from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.units import NS_PER_MS, Ns
 from headway.sim.fleet import FRONT, Fleet, FleetParams
 from headway.workload.lengths import Lengths
@@ -34,11 +34,11 @@ def end(
     front = FrontMarks(
         RequestId(name), TenantId(tenant), sent, sent, sent, sent + ms(1) if times else None,
         times[0] if times else None, times[-1] if times else None, ended, len(times),
-        outcome="ok" if times else "rejected", cold_start=cold,
+        outcome="ok" if times else "rejected", cold_start=cold, model=ModelId("toy"), prompt_tokens=10,
         decisions=(Decision("pool", sent, "route", "rep-0", "lightest", (), RequestId(name)),),
     )  # fmt: skip
     outcome = Outcome(sent, ended, times, len(times), 10, None if times else "queue_full")
-    return RequestEnd(evidence_record(front, worker), outcome, "toy", targets, "chat", "main" if times else "")
+    return RequestEnd(evidence_record(front, worker), outcome, targets, "chat", "main" if times else "")
 
 
 def simulated(
@@ -59,5 +59,5 @@ def simulated(
         error = None if stream.end.error is None else stream.end.error.code
         prompt = len(offered[name].prompt)
         outcome = Outcome(stream.sent_ns, stream.ended_ns, tuple(stream.times_ns), len(stream.tokens), prompt, error)
-        ends.append(RequestEnd(stream.evidence, outcome, engine.model, targets, "chat", "main"))
+        ends.append(RequestEnd(stream.evidence, outcome, targets, "chat", "main"))
     return fleet, ends

@@ -49,6 +49,7 @@ def test_a_calm_run_says_so_with_its_numbers() -> None:
         ({"errors": {"queue_full": 9}}, "9 of 100 requests failed or were refused (9 queue_full)"),
         ({"attainment": 0.5, "attained": {"ttft": 0.5, "tpot": 1.0}}, "look at queues, prefill and routing"),
         ({"attainment": 0.5, "attained": {"ttft": 1.0, "tpot": 0.5}}, "chunks that interrupt decodes"),
+        ({"attainment": 0.5, "completed": 55}, "90.9% of those that completed: what was refused or lost is most"),
         ({"queue_ms": Quantiles(100, 9.0, 9.0, 20.0, 29.0, 30.0)}, "p99 of all queues 29 ms, p99 of TTFT 30 ms"),
         ({"jain_tenants": 0.5}, "Jain's index 0.50"),
         ({"itl_ms": Quantiles(100, 10.0, 10.0, 20.0, 90.0, 99.0)}, "10 ms (p50) but 90 ms (p99)"),
