@@ -80,6 +80,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     patch: int = 16  # pixels of one latent token, each way
     frame_stride: int = 1  # frames of one latent frame, after the first
     text_tokens: int = 0  # of the prompt, in the sequence
+    passes: int = 1  # per step, where a request does not say
     is_floor_hidden: bool = True  # behind the device, as a GPU's launches are; else it adds up, as on a CPU
     text_ns: float = 0.0  # text encoders, per prompt and pass
     reference_ns: float = 0.0  # VAE encode, per reference token
@@ -123,7 +124,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     kv_events: KvEvents | None = None  # None: this replica does not tell
     denoise_cost: DenoiseCoefficients | None = None  # of a diffusion replica
     queued_work_ns: Ns = 0  # of a diffusion replica: until all that it holds is done
-    pixels: tuple[int, int] | None = None  # fewest and most of a request, all frames, that it takes; None: any
+    pixels: tuple[int, int | None] = (0, None)  # fewest and most of a request, all frames, that it takes; None: any
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):

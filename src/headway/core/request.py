@@ -116,7 +116,7 @@ class DenoiseShape(msgspec.Struct, frozen=True):
     height: int
     width: int
     frames: int = 1
-    passes: int = 1  # forward passes per step and picture: 2 with classifier-free guidance
+    passes: int = 0  # forward passes per step and picture: 2 with classifier-free guidance; 0: the model's
     reference_tokens: int = 0  # of reference pictures, in the sequence (edit, image to image by tokens)
     control_nets: int = 0
     image_prompts: int = 0  # pictures that an IP-Adapter encodes
@@ -151,7 +151,7 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     frames: int = 1
     fps: int = 0  # of a video
     guidance_scale: float = 0.0  # 0: the model's
-    passes: int = 1  # forward passes per step: 2 where the model guides by a second, unconditional one
+    passes: int = 0  # forward passes per step: 2 where a second, unconditional one guides; 0: the model's
     n: int = 1  # pictures of the one prompt; picture k uses seed + k
     reference_tokens: int = 0
     strength: float = 1.0

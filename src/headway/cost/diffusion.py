@@ -24,6 +24,11 @@ def tokens_of(cost: DenoiseCoefficients, shape: DenoiseShape) -> int:
     return patches + cost.text_tokens + shape.reference_tokens
 
 
+def passes_of(cost: DenoiseCoefficients, shape: DenoiseShape) -> int:
+    """Return the forward passes of a step: what the request says, else the model's."""
+    return shape.passes or cost.passes
+
+
 def forward_ns(cost: DenoiseCoefficients, shape: DenoiseShape, rows: int) -> float:
     """Time of one forward pass of `rows` pictures, without attachments."""
     tokens = tokens_of(cost, shape)
@@ -34,13 +39,13 @@ def forward_ns(cost: DenoiseCoefficients, shape: DenoiseShape, rows: int) -> flo
 def step_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int = 1) -> float:
     """Mean time of one denoise step: every pass of every picture, with attachments and step cache."""
     extra = 1.0 + cost.control_share * shape.control_nets + cost.lora_share * shape.loras
-    return forward_ns(cost, shape, pictures * shape.passes) * extra / cost.speedup
+    return forward_ns(cost, shape, pictures * passes_of(cost, shape)) * extra / cost.speedup
 
 
 def encode_ns(cost: DenoiseCoefficients, shape: DenoiseShape) -> float:
     """Time before the first step: prompt (and its empty twin where there are two passes), references, image prompts."""
     return (
-        cost.text_ns * shape.passes
+        cost.text_ns * passes_of(cost, shape)
         + cost.reference_ns * shape.reference_tokens
         + cost.image_prompt_ns * shape.image_prompts
     )
@@ -73,7 +78,7 @@ class Stages(msgspec.Struct, frozen=True):
 def stages(cost: DenoiseCoefficients, request: DiffusionRequest) -> Stages:
     """Return what each stage of a request takes."""
     shape = request.shape
-    text_ns = cost.text_ns * shape.passes
+    text_ns = cost.text_ns * passes_of(cost, shape)
     return Stages(
         text_ns / NS_PER_S,
         (encode_ns(cost, shape) - text_ns) / NS_PER_S,

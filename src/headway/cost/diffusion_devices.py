@@ -62,6 +62,8 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cfg_parallel: bool = False  # the two passes of guidance on two groups
     lora: Literal["wrapped", "merged"] = "wrapped"  # merged: an adapter costs no step anything
     efficiency: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of all compute, against the catalogue
+    vae_tiles: Annotated[int, msgspec.Meta(ge=1)] = 1  # parts that the VAE decodes one after the other
+    text_resident: bool = True  # the text encoders stay in device memory; else they are offloaded while steps run
 
     @property
     def devices(self) -> int:
@@ -101,6 +103,7 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
         patch=model.patch,
         frame_stride=model.frame_stride,
         text_tokens=model.text_tokens,
+        passes=model.passes,
         text_ns=(
             TEXT_LAUNCH_S
             + 2 * model.text_parameters * model.text_length / (reach.linear * peak)
@@ -127,6 +130,16 @@ def _exchange_s(model: DiffusionModel, chip: Chip, run: Execution) -> tuple[floa
     return 4 * blocks * ALL_TO_ALL_FIXED_NS / NS_PER_S, blocks * sent / chip.link.bytes_per_s
 
 
+def pixels_fit(model: DiffusionModel, device: Device, run: Execution, memory_share: float = 0.9) -> int:
+    """Pixels of one request, all frames, whose VAE decode fits beside the weights in `memory_share` of the memory.
+
+    Denoiser and VAE are replicated over a sequence-parallel group. Not above 0: not even the weights fit.
+    """
+    held = model.weight_bytes * (0.5 if run.fp8 else 1.0) + (model.text_bytes if run.text_resident else 0.0)
+    room = device.memory_bytes * memory_share - held
+    return int(room * run.vae_tiles / model.vae_peak_bytes_per_pixel)
+
+
 def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:
     """Least time to merge an adapter, or to take it out again: one read and one write of all weights.
 
@@ -135,11 +148,11 @@ def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:
     return 2 * model.weight_bytes / bytes_per_s
 
 
-# Shares of the peak. H100: attention kernels of the FlashAttention-3 paper (arXiv 2407.08608, figure 5: 0.37 with
-# FlashAttention-2, 0.65 with 3); products so that seed 003 1's compiled FLUX.1-dev takes its 3.9 s, fp8 so that it
-# takes 2.9 s. L20: products from FLUX.1-dev compiled (flux-faster, 20.24 s), attention from HunyuanVideo (diffusers
-# para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them. H200: the
-# H100's, the same chip; RTX 4090 and L40S: the L20's, the same architecture. Dated 2026-11.
+# Shares of the peak, dated 2026-11. H100: attention kernels of the FlashAttention-3 paper (arXiv 2407.08608, figure 5:
+# 0.37 with FlashAttention-2, 0.65 with 3); products so that seed 003 1's compiled FLUX.1-dev takes its 3.9 s, fp8 so
+# that it takes 2.9 s. L20: products from FLUX.1-dev compiled (flux-faster, 20.24 s), attention from HunyuanVideo
+# (diffusers para_attn, 3676 s). A100: FlashAttention-2 paper (arXiv 2307.08691), products as cuBLAS reaches them.
+# H200: the H100's, the same chip; RTX 4090 and L40S: the L20's, the same architecture.
 _HOPPER: Final = Reach(132, 0.635, 0.37, 0.65, 0.49)
 REACHES: Final[Mapping[str, Reach]] = {
     "H100-SXM": _HOPPER,

@@ -9,7 +9,8 @@ from headway.core.decisions import Candidate, Explanation
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import AdmissionFigures
 from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
-from headway.core.units import Ns, ns_from_s
+from headway.core.units import NS_PER_S, Ns, ns_from_s
+from headway.cost.diffusion import left_ns
 from headway.sched.admission.protocol import AdmissionPolicy, Heard, Load, Outlook, Verdict
 from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
@@ -125,7 +126,9 @@ class Gate:
 
     def _prefill_seconds(self, best: Candidate, request: Request) -> float:
         replica = self._router.replicas[NodeId(best.replica)]
-        if isinstance(request, DiffusionRequest) or replica.prefill_tokens_per_s <= 0:
+        if isinstance(request, DiffusionRequest):  # its first output is its last: what it takes alone
+            return 0.0 if replica.denoise_cost is None else left_ns(replica.denoise_cost, request) / NS_PER_S
+        if replica.prefill_tokens_per_s <= 0:
             return 0.0
         return max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s
 

@@ -103,7 +103,7 @@ class DenoiseQueue(Protocol):
     def queued_work_ns(self) -> Ns: ...
 
     @property
-    def pixels(self) -> tuple[int, int]: ...
+    def pixels(self) -> tuple[int, int | None]: ...
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ class Reporter:
             kv_events=self._cached(numbers.cache),
             denoise_cost=None if denoise is None else denoise.denoise_cost,
             queued_work_ns=0 if denoise is None else denoise.queued_work_ns,
-            pixels=None if denoise is None else denoise.pixels,
+            pixels=(0, None) if denoise is None else denoise.pixels,
         )
         self._send(report, out)
 

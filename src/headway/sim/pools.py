@@ -4,8 +4,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headway.cost.diffusion_belief import DenoiseCostParams
+from headway.cost.diffusion_devices import Execution
 from headway.cost.llm import StepCostParams
 from headway.sched.config import WorkerConfig
+from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.llm.params import LlmParams
 from headway.sim.linear import LinearParams
 from headway.sim.scrape import ScrapeParams
@@ -71,3 +74,6 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     belief: StepCostParams | None = None  # where replicas' estimates begin; unset: the cost model, unperturbed
     seen: Literal["report", "scrape"] = "report"  # scrape: the router sees what a metrics page tells, as of an upstream
     scrape: ScrapeParams = ScrapeParams()  # of seen = "scrape"
+    diffusion: DiffusionParams = DiffusionParams()  # the scheduler of kind = "diffusion"
+    execution: Execution = Execution()  # how its denoisers run
+    denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take

@@ -3,9 +3,11 @@
 import pickle
 from random import Random
 
+from msgspec.structs import replace
 from tests.unit.sched.router.rivals import asked, history, view
 
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
 from headway.core.units import NS_PER_S
 from headway.sched.policies import routing_policy
@@ -39,6 +41,12 @@ class RouterScene:
         self.requests: list[Request] = [*tokens, _text(tokens[0], 0), image]
         longest = max(tokens, key=lambda request: request.prompt_tokens)
         self.fleet = [view(rng, f"rep-{place}", longest) for place in range(rng.randint(1, 7))]
+        # Some tell what denoising costs them, with equal work now and then.
+        told = DenoiseCoefficients(1e6, 0.0, 100.0, 0.01)
+        self.fleet = [
+            replace(seen, denoise_cost=told, work_ns=rng.choice((0, NS_PER_S))) if rng.random() < 0.5 else seen
+            for seen in self.fleet
+        ]
         Random(shuffle).shuffle(self.fleet)
         for event in history(f"{name}-{rng.random()}"):
             self.policy.observe(event)

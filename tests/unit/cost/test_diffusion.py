@@ -57,8 +57,10 @@ def test_reference_tokens_double_the_products_and_quadruple_the_attention() -> N
 
 
 def test_guidance_is_a_batch_of_two() -> None:
-    guided = DenoiseShape(256, 256, passes=2)
-    assert step_ns(COST, guided) == forward_ns(COST, DenoiseShape(256, 256), 2)
+    plain = DenoiseShape(256, 256)
+    assert step_ns(COST, DenoiseShape(256, 256, passes=2)) == forward_ns(COST, plain, 2)
+    assert step_ns(replace(COST, passes=2), plain) == forward_ns(COST, plain, 2)  # of a model that is guided so
+    assert step_ns(replace(COST, passes=2), DenoiseShape(256, 256, passes=1)) == forward_ns(COST, plain, 1)
 
 
 def test_the_floor_hides_behind_a_gpu_and_adds_up_on_a_cpu() -> None:

@@ -12,7 +12,7 @@ from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.devices import find_device
 from headway.cost.diffusion import gain, stages, step_ns
-from headway.cost.diffusion_devices import Execution, chip, coefficients, merge_s
+from headway.cost.diffusion_devices import Execution, chip, coefficients, merge_s, pixels_fit
 from headway.cost.diffusion_models import diffusion_model
 
 H100 = chip(find_device("H100-SXM"))
@@ -32,7 +32,6 @@ def case(model: str, size: tuple[int, int, int], steps: int) -> DiffusionRequest
         1,
         0,
         frames=frames,
-        passes=diffusion_model(model).passes,
     )
 
 
@@ -162,7 +161,7 @@ def test_batches_pay_for_small_models_and_low_resolution_only() -> None:  # SPEC
     # host is saturated sooner: 1.2 there, 1.8 at 256^2.
     def gain_of(model: str, side: int) -> float:
         cost = coefficients(diffusion_model(model), H100, EAGER)
-        return gain(cost, DenoiseShape(side, side), 4)
+        return gain(cost, DenoiseShape(side, side, passes=1), 4)
 
     assert gain_of("FLUX.1-dev", 1024) < 1.05
     assert gain_of("SD3.5-medium", 512) == pytest.approx(1.2, abs=0.05)
@@ -189,3 +188,14 @@ def test_a_device_that_nobody_measured_is_refused_and_a_user_may_say_what_it_rea
 def test_fp8_needs_products_in_fp8() -> None:
     with pytest.raises(ConfigError, match="fp8 = true needs fp8 products, and A100-80G has none"):
         coefficients(diffusion_model("FLUX.1-dev"), chip(find_device("A100-80G")), Execution(fp8=True))
+
+
+def test_pixels_fit_beside_the_weights_and_more_of_them_in_tiles() -> None:
+    # vllm-omni#2327: 720p video runs out of memory in the VAE after all its steps are paid
+    h100, wan = find_device("H100-SXM"), diffusion_model("Wan2.1-14B")
+    video = 81 * 720 * 1280
+    assert pixels_fit(wan, h100, Execution()) < video < pixels_fit(wan, h100, Execution(vae_tiles=4))
+    assert pixels_fit(wan, h100, Execution(text_resident=False)) > pixels_fit(wan, h100, Execution())
+    assert pixels_fit(wan, find_device("RTX-4090"), Execution()) < 0
+    flux = pixels_fit(diffusion_model("FLUX.1-dev"), find_device("RTX-4090"), Execution(fp8=True, text_resident=False))
+    assert flux > 2048 * 2048

@@ -35,12 +35,13 @@ class DiffusionMachine:
     def add(self, request: DiffusionRequest) -> int:
         """Queue a request. Raises RequestError for what never fits."""
         params, pixels = self._params, request.shape.pixels
-        if not params.pixels_min <= pixels <= params.pixels_max or request.steps < 1 or request.n < 1:
+        most = params.pixels_max
+        if pixels < params.pixels_min or (most is not None and pixels > most) or request.steps < 1 or request.n < 1:
             frames = f" and {request.frames} frames" if request.frames > 1 else ""
             raise RequestError(
                 f"request {request.id} wants {request.steps} steps at {request.height}x{request.width}{frames}, "
-                f"{request.n} times; at least 1 step, 1 picture and {params.pixels_min} pixels and at most "
-                f"{params.pixels_max} pixels are served",
+                f"{request.n} times; served are at least 1 step, 1 picture and {params.pixels_min} pixels and at most "
+                f"{'any number of' if most is None else most} pixels",
                 code="unservable",
             )
         self._last_seq += 1
@@ -153,8 +154,8 @@ class DiffusionMachine:
         return self._line.work_ns + (belief.plan_ns(self._plan(left)) if left else 0)
 
     @property
-    def pixels(self) -> tuple[int, int]:
-        """Fewest and most pixels of a request, all frames together, that it takes."""
+    def pixels(self) -> tuple[int, int | None]:
+        """Fewest and most pixels of a request, all frames together, that it takes; None: any."""
         return self._params.pixels_min, self._params.pixels_max
 
     @property

@@ -29,7 +29,7 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     steps_per_plan: Positive = 1  # a cancel waits for at most so many denoise steps
     batch_max: Positive = 4  # pictures together; a request for more pictures than that runs alone
-    pixels_max: Positive = 1 << 22  # of a request, all frames together; larger ones are refused
+    pixels_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of a request, all frames; unset: what fits, or any
     pixels_min: Natural = 0  # smaller ones are refused: with `pixels_max` of other replicas, pools by shape
     order: PolicyChoice = PolicyChoice("fifo")
     gain_min: Annotated[float, msgspec.Meta(ge=1)] = 1.05  # a batch must get so many times more done per second
@@ -46,7 +46,7 @@ def order_policy(params: DiffusionParams, belief: DenoiseCost | None) -> OrderPo
 
 def check(params: DiffusionParams, belief: DenoiseCost | None) -> None:
     """Raise ConfigError for what cannot work; every message names both keys."""
-    if params.pixels_min > params.pixels_max:
+    if params.pixels_max is not None and params.pixels_min > params.pixels_max:
         raise ConfigError(
             f"pixels_min = {params.pixels_min} is above pixels_max = {params.pixels_max}: nothing would be served; "
             "lower pixels_min or raise pixels_max"

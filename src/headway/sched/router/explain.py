@@ -80,6 +80,9 @@ def _why_not(router: Router, replica: Replica, request: Request, at_ns: Ns) -> s
         return f"it serves {report.model} as {report.role}"
     if replica.is_draining:
         return "it is draining"
+    if not replica.takes(request):
+        least, most = report.pixels
+        return f"its pool takes requests of {least} to {'any number of' if most is None else most} pixels"
     if router.guard is not None and not router.guard.is_usable(replica.id, at_ns):
         return "its health or its breaker keeps it out"
     return "the policy leaves it out, or it is in another pool"

@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
-from headway.core.reports import ReplicaReport, StepCoefficients
+from headway.core.reports import DenoiseCoefficients, ReplicaReport, StepCoefficients
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.router.backlog import Backlog
 from headway.sched.router.speeds import Speed
+from headway.sched.router.work import PendingWork, takes
 
 OTHERS_MAX: Final = 16.0  # requests of other fronts per own one that are believed
 SMOOTHING: Final = 0.9  # weight of the past in that proportion, per report, and in the mean prompt, per dispatch
@@ -76,12 +77,26 @@ class Replica:
         self._others_waiting = 0  # of them, in the last report
         self._uncached_mean = 0.0
         self._begun_ns = self._awake_ns = at_ns
-        self._backlog, self._speed = Backlog(), Speed()
+        self._backlog, self._speed, self.work = Backlog(), Speed(), PendingWork()
 
     @property
     def in_flight(self) -> int:
         """This front's own unfinished dispatches."""
         return len(self._sent)
+
+    @property
+    def work_ns(self) -> Ns:
+        """Until a diffusion replica has done all that it holds."""
+        return self.work.ahead_ns(self.now_ns)
+
+    @property
+    def denoise_cost(self) -> DenoiseCoefficients | None:
+        """What a diffusion replica believes its work costs."""
+        return self.work.cost
+
+    def takes(self, request: Request) -> bool:
+        """True when its pool is for requests of this size."""
+        return self.report is not None and takes(self.report, request)
 
     @property
     def may_be_tried(self) -> bool:
@@ -131,6 +146,7 @@ class Replica:
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
+        self.work.hear(report, at_ns)
         # A scraped report is sent again whenever this gateway's own part of it changes; its age is that of the scrape.
         self._known_ns = min(at_ns, report.at_ns) if report.source == "scrape" else at_ns
         if not self.is_full_told:
@@ -181,6 +197,7 @@ class Replica:
         if not self._unbegun:
             self._begun_ns = at_ns  # from here its first chunk can be computed
         self.number += 1
+        self.work.sent(request, self.number)
         prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
         uncached = max(0, prompt - hit_tokens)
         self.uncached_in_flight += uncached
@@ -237,6 +254,7 @@ class Replica:
         sent = self._sent.get(request)
         if sent is None:
             return
+        self.work.ended(request)
         if sent.beside and sent.begun_ns is not None:
             self._speed.ended(output_tokens, (sent.beside + len(self._sent)) / 2, at_ns - sent.begun_ns)
             self._learn()

@@ -15,6 +15,7 @@ from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
+from headway.sched.router.work import denoise_candidate
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,6 +166,7 @@ class Router:
             and (lora is None or self._serves(replica, lora, role))
             and not replica.is_draining
             and (not pool or replica.id in pool)
+            and replica.takes(request)
         ]
         usable = self._let_pass(there, at_ns)
         hits = self.index.hits_all(request)
@@ -203,9 +205,11 @@ class Router:
 
     @staticmethod
     def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
+        if isinstance(request, DiffusionRequest):
+            return denoise_candidate(replica.work, request, item, replica.now_ns)
         queue_ns, report = replica.queue_ns, replica.report
-        hits = None if isinstance(request, DiffusionRequest) or not request.block_tokens else replica.hit_tokens
-        if queue_ns is None or report is None or isinstance(request, DiffusionRequest):
+        hits = replica.hit_tokens if request.block_tokens else None
+        if queue_ns is None or report is None:
             reason = item.reason or "no rate learned"
             return Candidate(replica.id, 0.0, 0.0, reason=reason, score=item.score, hit_tokens=hits)
         prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from headway.core.ids import NodeId, RequestId
-from headway.core.reports import StepCoefficients
+from headway.core.reports import DenoiseCoefficients, StepCoefficients
 from headway.core.request import Request
 from headway.core.units import Ns
 
@@ -115,6 +115,16 @@ class ReplicaView(Protocol):
     @property
     def host(self) -> str:
         """Its machine."""
+        ...
+
+    @property
+    def work_ns(self) -> Ns:
+        """Until a diffusion replica has done all that it holds; 0 while it tells nothing."""
+        ...
+
+    @property
+    def denoise_cost(self) -> DenoiseCoefficients | None:
+        """What a diffusion replica believes its work costs."""
         ...
 
 

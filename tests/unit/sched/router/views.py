@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
-from headway.core.reports import ReplicaReport, StepCoefficients
+from headway.core.reports import DenoiseCoefficients, ReplicaReport, StepCoefficients
 from headway.core.request import LlmRequest, SamplingParams
 
 
@@ -31,6 +31,8 @@ class View(msgspec.Struct, frozen=True):
     adapters_max: int = 0
     queued_tokens_spread: int = 0
     host: str = ""
+    work_ns: int = 0
+    denoise_cost: DenoiseCoefficients | None = None
 
 
 def llm(name: str, prompt: int = 10, max_tokens: int = 20, **change: Any) -> LlmRequest:  # Any: fields of LlmRequest

@@ -11,7 +11,7 @@ from headway.core.ids import NodeId
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.router.affinity import Sessions
-from headway.sched.router.cost_terms import PARTS, Ask, Parts, Weights, parts, sizes
+from headway.sched.router.cost_terms import PARTS, Ask, Parts, Weights, denoise_parts, parts, sizes
 from headway.sched.router.presence import Flights
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Learned, Left, ReplicaView, Scored
 
@@ -59,12 +59,12 @@ class CostAware:
         """Order by cost in seconds; a session's replica ahead of gains too small to move for."""
         views = self._allowed(request, replicas)
         ask = self._ask(request, views, at_ns)
-        at, weights = self._flights.at, self._params
+        weights = self._params
         draw = draw_u64(weights.seed, request.id, _attempt(request), 0)
         costs: list[tuple[float, NodeId, Parts]] = []
         for view in views:
             level = _level(draw, view.id, weights.spread) if view.queued_tokens_spread else 0.0
-            found = parts(view, at(view.id), ask, weights, level)
+            found = self._parts(request, view, ask, level)
             costs.append((sum(found), view.id, found))
         costs.sort()
         ranked = [
@@ -84,7 +84,7 @@ class CostAware:
         out: dict[NodeId, dict[str, float]] = {}
         for view in views:
             level = _level(draw, view.id, self._params.spread) if view.queued_tokens_spread else 0.0
-            found: Parts = parts(view, self._flights.at(view.id), ask, self._params, level)
+            found = self._parts(request, view, ask, level)
             out[view.id] = dict(zip(PARTS, found, strict=True))
         return out
 
@@ -110,6 +110,10 @@ class CostAware:
         homes = self._homes.get(lora, ())
         holders = [view for view in replicas if lora in view.adapters or view.id in homes]
         return holders if len(holders) >= self._params.adapter_replicas_max else replicas
+
+    def _parts(self, request: Request, view: ReplicaView, ask: Ask, level: float) -> Parts:
+        told = denoise_parts(view, request) if isinstance(request, DiffusionRequest) else None
+        return told or parts(view, self._flights.at(view.id), ask, self._params, level)
 
     def _ask(self, request: Request, views: Sequence[ReplicaView], at_ns: Ns) -> Ask:
         weights = self._params

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.unit.sched.diffusion.pictures import COST as DENOISE
+from tests.unit.sched.diffusion.pictures import picture
 from tests.unit.sched.router.views import View, llm
 
 from headway.core.ids import NodeId, RequestId
@@ -301,3 +303,14 @@ def test_the_best_says_its_parts_in_words() -> None:  # SPEC L-5
     best = policy().rank(llm("req-1", prompt=100), [view(A, queued_tokens=50)], 0)[0]
     assert best.reason.startswith("queue 0.050 + prefill 0.100 + decode ")
     assert "others" not in best.reason  # nobody is there
+
+
+def test_an_image_goes_where_replicas_say_that_the_least_work_is() -> None:  # SPEC F5, A2
+    image = picture("req-1")
+    short = View(A, requests=9, work_ns=NS_PER_S, denoise_cost=DENOISE)
+    video = View(B, requests=1, work_ns=60 * NS_PER_S, denoise_cost=DENOISE)
+    ranked = policy().rank(image, [video, short], 0)
+    assert [item.replica for item in ranked] == [A, B]
+    told = policy().explain(image, [video, short], 0)
+    assert told[B]["queue"] == pytest.approx(60.0)
+    assert sum(told[A].values()) == pytest.approx(ranked[0].score)
