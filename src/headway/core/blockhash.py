@@ -33,12 +33,17 @@ def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
 
 def block_hashes(root: bytes, tokens: Sequence[int], block_size: int) -> tuple[bytes, ...]:
     """Return one hash per full block of `tokens`. O(tokens)."""
-    raw = array("I", tokens).tobytes()
+    return packed_block_hashes(root, array("I", tokens).tobytes(), block_size)
+
+
+def packed_block_hashes(root: bytes, packed: bytes, block_size: int) -> tuple[bytes, ...]:
+    """Return the same for tokens that are packed already, as the bytes of an array of C unsigned ints."""
     width = array("I").itemsize * block_size
+    blake2b = hashlib.blake2b
     out: list[bytes] = []
     parent = root
-    for start in range(0, len(raw) - width + 1, width):
-        parent = hashlib.blake2b(parent + raw[start : start + width], digest_size=DIGEST_BYTES).digest()
+    for start in range(0, len(packed) - width + 1, width):
+        parent = blake2b(parent + packed[start : start + width], digest_size=DIGEST_BYTES).digest()
         out.append(parent)
     return tuple(out)
 

@@ -49,7 +49,8 @@ class Mint:
         self.spec, self.name, self.seed = spec, name, seed + spec.seed
         self._scenario_seed, self._served = seed, served
         chosen = served_model(spec, name, served)
-        self.model, self.block_tokens = ModelId(chosen.model), chosen.block_tokens
+        self.model = ModelId(chosen.model)
+        self.block_tokens = chosen.block_tokens if spec.is_cacheable else 0
         self.root = cache_root(model=chosen.model)
 
     def for_model(self, model: str) -> "Mint":
@@ -80,13 +81,18 @@ class Mint:
             slo=spec.slo.at(asked.at_ns, len(prompt.tokens)),
             urgency=spec.urgency,
             block_hashes=prompt.hashes,
-            cache_root=self.root if asked.root is None else asked.root,
+            cache_root=self._root(asked),
             output_tokens_predicted=self._predicted(key, output),
             tenant_weight=spec.tenant_weight,
             block_tokens=self.block_tokens,
             session=asked.session,
         )
         return Offered(request, output)
+
+    def _root(self, asked: Asked) -> bytes:
+        if not self.spec.is_cacheable:
+            return b""
+        return self.root if asked.root is None else asked.root
 
     def _tenant(self, asked: Asked) -> TenantId:
         if asked.tenant is not None:

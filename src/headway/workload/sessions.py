@@ -8,7 +8,7 @@ from headway.core.ids import RequestId
 from headway.core.units import Ns
 from headway.workload.mint import Asked, Mint, faster, scaled_times, think_ns
 from headway.workload.offered import ANSWER_TOKEN, Offered
-from headway.workload.prompts import Heads, Prompt, extend, run_value
+from headway.workload.prompts import Heads, Prompt, Run, extend, run_value, runs_of
 from headway.workload.spec import Sessions, Think
 
 
@@ -39,27 +39,27 @@ class Conversations:
         """The first turn of a session; None when it is too long for the context."""
         return self._send(Waiting(session, 0, system, 0), at_ns, (), turn)
 
-    def ended(self, request: RequestId, answer: Sequence[int] | None) -> tuple[Waiting, tuple[int, ...]] | None:
+    def ended(self, request: RequestId, answer: Sequence[int] | None) -> tuple[Waiting, list[Run]] | None:
         """Take a session out that waited; None when it got nothing and ends."""
         waited = self._open.pop(request)
-        got = (ANSWER_TOKEN,) * waited.output_tokens if answer is None else tuple(answer)
+        got = [Run(ANSWER_TOKEN, waited.output_tokens)] if answer is None else runs_of(answer)
         return (waited, got) if got else None
 
-    def go_on(self, waited: Waiting, got: tuple[int, ...], ended_ns: Ns, turn: Turn) -> Offered | None:
+    def go_on(self, waited: Waiting, got: Sequence[Run], ended_ns: Ns, turn: Turn) -> Offered | None:
         """The turn after an answer; None when it is too long for the context."""
         mint = self._mint
         key = mint.draw_key(f"think/{waited.session}/{waited.turn}")
         at_ns = ended_ns + think_ns(self._think, mint.spec.time_scale, mint.seed, key)
         return self._send(msgspec.structs.replace(waited, turn=waited.turn + 1), at_ns, got, turn)
 
-    def _send(self, state: Waiting, at_ns: Ns, got: tuple[int, ...], turn: Turn) -> Offered | None:
+    def _send(self, state: Waiting, at_ns: Ns, got: Sequence[Run], turn: Turn) -> Offered | None:
         mint, key = self._mint, f"{state.session}.{state.turn}"
-        tokens = len(state.prompt.tokens) + len(got) + turn.new_tokens
+        tokens = len(state.prompt.tokens) + sum(run.count for run in got) + turn.new_tokens
         limit = min(turn.output_tokens, mint.spec.max_tokens) if mint.spec.tells_length else mint.spec.max_tokens
         if tokens + limit > self._context_max:
             return None
-        new = (*got, *((run_value(mint.seed, mint.draw_key(f"user/{key}")),) * turn.new_tokens))
-        prompt = extend(state.prompt, new, mint.root, mint.block_tokens)
+        new = Run(run_value(mint.seed, mint.draw_key(f"user/{key}")), turn.new_tokens)
+        prompt = extend(state.prompt, (*got, new), mint.root, mint.block_tokens)
         session = f"session-{mint.name}-{state.session}"
         offered = mint.offer(Asked(key, at_ns, prompt, turn.output_tokens, session))
         output = offered.output_tokens

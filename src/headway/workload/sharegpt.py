@@ -137,7 +137,7 @@ class ShareGptSource:
         at = scaled_times(spec, arrivals, mint.seed, mint.draw_key("arrival"))
         for (place, turns), at_ns in zip(chosen, at, strict=False):
             rest = deque(turns)
-            offered = self._talks.begin(place, at_ns, Prompt((), ()), rest.popleft())
+            offered = self._talks.begin(place, at_ns, Prompt(), rest.popleft())
             if offered is not None:
                 self._rest[offered.request.id] = rest
                 yield offered

@@ -22,7 +22,7 @@ Skew = Annotated[float, msgspec.Meta(ge=0, le=5)]
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 AtLeastZero = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+FilePath = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_]*$", max_length=32)]
 
 
@@ -85,6 +85,7 @@ class Language(Common, frozen=True, kw_only=True, omit_defaults=True):
 
     max_tokens: Tokens = 4096  # the limit that clients send; an answer that would be longer ends there
     tells_length: bool = False  # clients send the length of their answer as the limit, and want all of it (ignore_eos)
+    is_cacheable: bool = True  # false: nobody hashes the prompts, so that no cache holds them and no router knows them
     predicted: Predicted | None = None  # unset: nobody in front predicts; policies learn lengths by themselves
 
 
@@ -135,7 +136,7 @@ class ClosedLoop(Language, frozen=True, kw_only=True, omit_defaults=True, tag="c
 class Trace(Language, frozen=True, kw_only=True, omit_defaults=True):
     """What every kind that reads a file has."""
 
-    path: Path  # beside the scenario file, or absolute
+    path: FilePath  # beside the scenario file, or absolute
     skip: Many = 0  # requests (of ShareGPT texts: conversations) at the beginning
     count: Count | None = None  # unset: to the end
     rate_scale: Positive = 1.0  # so many times the requests in the same time: some drawn, or copies with new content

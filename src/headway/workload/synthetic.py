@@ -6,7 +6,7 @@ from headway.core.ids import RequestId
 from headway.core.units import Ns, ns_from_s
 from headway.workload.mint import Asked, Mint, faster, scaled_times, think_ns
 from headway.workload.offered import Offered
-from headway.workload.prompts import Heads, Prompt, extend, run_value
+from headway.workload.prompts import Heads, Prompt, Run, extend, run_value
 from headway.workload.spec import ClosedLoop, Synthetic
 
 
@@ -22,11 +22,11 @@ class Texts:
         spec, mint = self._spec, self._mint
         length = spec.prompt.draw(mint.seed, mint.draw_key(f"prompt/{key}"), 0)
         shared = min(spec.shared_tokens, length) if spec.families else 0
-        prompt = Prompt((), ())
+        prompt = Prompt()
         if shared:
             prompt = self._heads.head(self._heads.family(key), shared, mint.root, mint.block_tokens)
-        own = (run_value(mint.seed, mint.draw_key(f"own/{key}")),) * (length - shared)
-        prompt = extend(prompt, own, mint.root, mint.block_tokens)
+        own = Run(run_value(mint.seed, mint.draw_key(f"own/{key}")), length - shared)
+        prompt = extend(prompt, (own,), mint.root, mint.block_tokens)
         return Asked(key, at_ns, prompt, spec.output.draw(mint.seed, mint.draw_key(f"output/{key}"), 0))
 
 

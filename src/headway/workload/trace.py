@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from headway.core.blockhash import block_hashes, cache_root
+from headway.core.blockhash import cache_root
 from headway.core.draw import draw_unit
 from headway.core.ids import RequestId
 from headway.core.units import Ns, ns_from_s
 from headway.workload.mint import Asked, Mint, faster, scaled_times
 from headway.workload.offered import Offered
-from headway.workload.prompts import Prompt, run_value
+from headway.workload.prompts import Prompt, Run, extend, run_value, runs_of
 from headway.workload.rows import Row
 from headway.workload.spec import ShareGpt, Trace
 
@@ -61,12 +61,11 @@ class TraceSource:
         # Content is a trace's own, and a copy's own: the same hash ids in another file mean something else.
         root = cache_root(model=mint.model, salt=f"{mint.name}/{copy.copy}")
         key = f"{copy.place}" if not copy.copy else f"{copy.place}.{copy.copy}"
-        prompt = _prompt(row, mint, key)
         return mint.offer(
             Asked(
                 key,
                 at_ns,
-                Prompt(prompt, block_hashes(root, prompt, mint.block_tokens)),
+                extend(Prompt(), _runs(row, mint, key), root, mint.block_tokens),
                 row.output_tokens,
                 None if row.session is None else f"session-{mint.name}-{row.session}.{copy.copy}",
                 root,
@@ -108,17 +107,19 @@ def _copies(row: Row, place: int, next_ns: Ns, scale: float, mint: Mint) -> list
     return sorted(copies, key=lambda copy: (copy.at_ns, copy.copy))
 
 
-def _prompt(row: Row, mint: Mint, key: str) -> tuple[int, ...]:
+def _runs(row: Row, mint: Mint, key: str) -> list[Run]:
     """Content that equals other content exactly as far as the trace says."""
     if row.tokens:
-        return row.tokens
-    tokens: list[int] = []
+        return runs_of(row.tokens)
+    left = row.input_tokens
+    runs: list[Run] = []
     for block in row.blocks:
-        tokens += [block] * min(row.block_tokens, row.input_tokens - len(tokens))
+        runs.append(Run(block, min(row.block_tokens, left)))
+        left -= runs[-1].count
     if row.shared_tokens:
         tenant = run_value(mint.seed, mint.draw_key(f"shared/{row.tenant}"))
-        tokens += [tenant] * min(row.shared_tokens, row.input_tokens)
-    own = row.input_tokens - len(tokens)
-    if own:
-        tokens += [run_value(mint.seed, mint.draw_key(f"own/{key}"))] * own
-    return tuple(tokens)
+        runs.append(Run(tenant, min(row.shared_tokens, left)))
+        left -= runs[-1].count
+    if left:
+        runs.append(Run(run_value(mint.seed, mint.draw_key(f"own/{key}")), left))
+    return runs

@@ -2,6 +2,7 @@ import tracemalloc
 from itertools import islice
 from statistics import fmean
 
+import msgspec
 import pytest
 
 from headway.core.blockhash import block_hashes, cache_root
@@ -55,6 +56,13 @@ def test_prompts_of_a_family_share_their_beginning_and_nothing_else() -> None:
     assert len({request.block_hashes[2] for request in requests}) == 60
     alone = [llm(item) for item in made(Synthetic(prompt=Lengths(kind="fixed", mean=64.0), count=60))]
     assert len({request.block_hashes[0] for request in alone}) == 60
+
+
+def test_prompts_that_nobody_hashes_are_equal_to_those_that_are() -> None:
+    spec = {"families": 2, "shared_tokens": 40, "count": 20}
+    hashed, plain = (made(Synthetic(is_cacheable=flag, **spec)) for flag in (True, False))  # type: ignore[arg-type]  # fields of Synthetic
+    for one, other in zip(hashed, plain, strict=True):
+        assert llm(other) == msgspec.structs.replace(llm(one), block_hashes=(), block_tokens=0, cache_root=b"")
 
 
 def test_popular_families_follow_zipfs_law() -> None:
