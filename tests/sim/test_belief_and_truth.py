@@ -70,7 +70,8 @@ def test_no_node_reaches_the_truth() -> None:  # SPEC J1
 
 
 def test_no_node_of_a_prefill_and_decode_system_reaches_the_truth() -> None:  # SPEC J1
-    pools = (PoolParams(name="p", role="prefill"), linear(name="d", role="decode"), linear(name="m", model="other"))
+    small = PoolParams(name="p", role="prefill", engine=EngineSize(kv_blocks=400))
+    pools = (small, linear(name="d", role="decode"), linear(name="m", model="other"))
     system, _ = ran(scenario(*pools))
     for node in (FRONT, CONTROL, *system.replicas):
         assert of_the_simulator(system.sim.lives[node].node) == []
