@@ -91,7 +91,7 @@ def test_on_off_with_a_busy_idle_time_splits_the_rate_as_asked() -> None:
     assert pvariance(per_window) / fmean(per_window) == pytest.approx(1 + (index - 1) * short, rel=0.35)
 
 
-def test_diurnal_rates_follow_the_sine_from_trough_to_peak() -> None:
+def test_diurnal_rates_follow_the_sine_from_trough_to_peak() -> None:  # dynamo#9410: static traffic only
     process = Diurnal(rate_per_s=50.0, period_s=100.0, depth=0.8)
     phases = [at / NS_PER_S % 100.0 for at in made(process, 50_000)]  # ten periods
     quarter = [sum(low <= phase < low + 25 for phase in phases) / 10 for low in (0, 25, 50, 75)]

@@ -1,3 +1,7 @@
+import tomllib
+from pathlib import Path
+from typing import get_args
+
 import msgspec
 import pytest
 
@@ -7,7 +11,7 @@ from headway.core.units import NS_PER_MS
 from headway.live.config_layers import Layer, build
 from headway.live.config_reference import reference
 from headway.workload.arrivals import Gamma
-from headway.workload.spec import ClosedLoop, Sessions, SloParams, Synthetic, WorkloadParams, names
+from headway.workload.spec import Azure, ClosedLoop, Sessions, SloParams, Synthetic, WorkloadParams, names
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,3 +73,11 @@ def test_the_reference_shows_every_kind_once_with_its_comments() -> None:
     assert page.count('## [[workload]] kind = "sessions"') == 1
     assert page.count('## [workload[].arrivals] kind = "gamma"') == 1
     assert page.count("`tenants` | integer (≥ 1, ≤ 1000000000) | `1` | more than one: TENANT-0") == 9
+
+
+def test_the_example_of_the_page_is_a_workload() -> None:
+    page = (Path(__file__).parents[3] / "docs/workloads.md").read_text(encoding="utf-8")
+    example = tomllib.loads(page.split("```toml\n")[1].split("```")[0])
+    assert [type(spec) for spec in read(*example["workload"])] == [Synthetic, Sessions, Azure]
+    kinds = [option.__struct_config__.tag for option in get_args(WorkloadParams)]
+    assert all(f"`{kind}`" in page for kind in kinds)
