@@ -2,9 +2,10 @@
 
 import datetime
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,8 +14,9 @@ from headway.cli.outputs import check_writable, writing
 from headway.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headway.core.step_record import StepRecord
     from headway.cost.fitted import CostFile, Stamp
+
+Kind = Literal["table", "steps", "requests"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -47,26 +49,87 @@ def _stamp(engine: str | None, version: str | None, model: str | None, device: s
     )
 
 
-def _read(paths: Sequence[Path]) -> tuple[list["StepRecord"], str]:
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def kind_of(path: Path, content: bytes) -> Kind:
+    """Tell what a log is from its first line. Raises ConfigError for what nothing can be fitted to."""
+    if path.suffix == ".csv":
+        return "table"
+    try:
+        first = json.loads(content.lstrip().splitlines()[0])
+    except (ValueError, IndexError):
+        first = None
+    keys = set(first) if isinstance(first, dict) else set()
+    if "launched_ns" in keys:
+        return "steps"
+    if "queued_ts" in keys:
+        return "requests"
+    if "segments" in keys:
+        raise ConfigError(
+            f"{path} is evidence: it tells what requests saw, but neither their prompts' lengths nor the steps; export "
+            "steps with `headway trace export --format steps`"
+        )
+    raise ConfigError(
+        f"{path} is no log that is known: neither lines of `headway trace export --format steps`, nor vLLM's requests "
+        "(queued_ts, first_token_ts, ...), nor a table (NAME.csv with batch, tokens, time_ms)"
+    )
+
+
+def _source(kind: Kind, path: Path, content: bytes) -> str:
+    return f"{kind} {path.name} {hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def _fit_steps(kinds: Sequence[tuple[Kind, Path, bytes]], stamp: "Stamp", date: str) -> "CostFile":
+    from headway.sim.calibration import Origin, calibrate_steps
     from headway.workload.step_logs import read_steps, read_table
 
-    steps: list[StepRecord] = []
-    named = []
-    for path in paths:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror or error}") from None
-        kind = "table" if path.suffix == ".csv" else "steps"
+    steps = []
+    for kind, path, content in kinds:
         steps += read_table(content, path.name) if kind == "table" else read_steps(content, path.name)
-        named.append(f"{kind} {path.name} {hashlib.sha256(content).hexdigest()[:12]}")
-    return steps, ", ".join(named)
+    return calibrate_steps(steps, Origin(stamp, ", ".join(_source(*entry) for entry in kinds), date))
+
+
+def _fit_requests(path: Path, content: bytes, device: str | None, date: str, evaluations: int) -> "CostFile":
+    from headway.cost.fitted import Stamp
+    from headway.sim.calibration import Origin
+    from headway.sim.request_fit import Search, fit_requests
+    from headway.workload.request_logs import read_log_meta, read_request_log
+
+    beside = path.with_name("meta.json")
+    meta = read_log_meta(_content(beside), str(beside))
+    arguments = meta.engine_kwargs
+    if not device:
+        raise ConfigError(f"{beside} does not say on what device: give --device")
+    if arguments.data_parallel_size > 1:
+        raise ConfigError(
+            f"{beside}: data_parallel_size = {arguments.data_parallel_size} is several schedulers in one log, and it "
+            "does not say which served whom; log one of them"
+        )
+    stamp = Stamp(
+        engine="vllm",
+        engine_version=meta.vllm_version,
+        device=device,
+        model=arguments.model,
+        layout={"tp": arguments.tensor_parallel_size, "pp": arguments.pipeline_parallel_size},
+        dtype=arguments.dtype,
+    )
+    log = read_request_log(content, path.name)
+    return fit_requests(log, arguments, Origin(stamp, _source("requests", path, content), date), Search(evaluations))
 
 
 @app.command()
 def calibrate(
     logs: Annotated[
-        list[Path], typer.Argument(help="JSON lines of `headway trace export --format steps`, or CSV tables.")
+        list[Path],
+        typer.Argument(
+            help="Lines of `headway trace export --format steps`; CSV tables of batch, tokens and time; or one "
+            "requests.jsonl of vLLM with meta.json beside it."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The cost file to write.")],
     model: Annotated[str | None, typer.Option(help="Stamp: the model that was measured.")] = None,
@@ -74,15 +137,25 @@ def calibrate(
     layout: Annotated[str, typer.Option(help="Stamp: parallel layout, like tp=2,pp=1.")] = "",
     engine: Annotated[str | None, typer.Option(help="Stamp: the engine.", show_default="headway")] = None,
     engine_version: Annotated[str | None, typer.Option(help="Stamp: its version.", show_default="this one")] = None,
+    evaluations: Annotated[
+        int, typer.Option(min=1, help="Replays of a log of requests, without and with a KV capacity each.")
+    ] = 300,
 ) -> None:
     """Fit what steps cost to LOG..., report the error on steps that the fit did not see, and write a cost file."""
     from headway.cost.fitted import format_cost_file
-    from headway.sim.calibration import Origin, calibrate_steps
 
     check_writable("--out", out)
-    steps, source = _read(logs)
-    stamp = _stamp(engine, engine_version, model, device, layout)
-    file = calibrate_steps(steps, Origin(stamp, source, datetime.datetime.now(tz=datetime.UTC).date().isoformat()))
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    contents = [(path, _content(path)) for path in logs]
+    kinds = [(kind_of(path, content), path, content) for path, content in contents]
+    if all(kind != "requests" for kind, _, _ in kinds):
+        file = _fit_steps(kinds, _stamp(engine, engine_version, model, device, layout), date)
+    elif len(kinds) > 1:
+        raise ConfigError("a log of requests is fitted alone: its scheduler is run; name one file")
+    elif model or engine or engine_version or layout:
+        raise ConfigError("meta.json beside a log of requests says model, engine, version and layout; leave them out")
+    else:
+        file = _fit_requests(logs[0], contents[0][1], device, date, evaluations)
     with writing("--out", out):
         out.write_bytes(format_cost_file(file))
     print(told(file))

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headway.cli.calibrate import app, parse_layout
+from headway.cli.calibrate import app, kind_of, parse_layout
 from headway.core.errors import ConfigError
 from headway.cost.fitted import parse_cost_file
 
@@ -53,3 +53,42 @@ def test_a_layout_that_is_none_is_refused(text: str) -> None:
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = RUN.invoke(app, [str(tmp_path / "no.jsonl"), "--out", str(tmp_path / "c.json")])
     assert "no.jsonl" in str(result.exception)
+
+
+SLICE = Path(__file__).parents[2] / "sim/vllm_llama31_8b"
+
+
+def test_a_log_of_requests_is_fitted_with_what_meta_says(tmp_path: Path) -> None:
+    out = tmp_path / "cost.json"
+    options = ["--out", str(out), "--device", "RTX PRO 6000", "--evaluations", "6"]
+    result = RUN.invoke(app, [str(SLICE / "requests.jsonl"), *options])
+    assert result.exit_code == 0, result.output
+    stamp = parse_cost_file(out.read_bytes(), "cost.json").stamp
+    assert (stamp.engine, stamp.engine_version, stamp.model) == ("vllm", "0.19.0", "meta-llama/Llama-3.1-8B")
+    assert all(metric in result.output for metric in ("ttft", "tpot", "e2e"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [([], "give --device"), (["--device", "d", "--model", "m"], "leave them out")]
+)
+def test_what_meta_says_is_not_said_twice_and_the_device_once(tmp_path: Path, options: list[str], words: str) -> None:
+    result = RUN.invoke(app, [str(SLICE / "requests.jsonl"), "--out", str(tmp_path / "c.json"), *options])
+    assert words in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [(b'{"segments": {}}', "export steps"), (b"hello", "no log that is known"), (b"", "no log")]
+)
+def test_what_nothing_can_be_fitted_to_is_refused(line: bytes, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        kind_of(Path("x.jsonl"), line)
+
+
+# Frontier#9: co-located engines in one log are not one engine.
+def test_a_log_of_several_schedulers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").write_bytes((SLICE / "requests.jsonl").read_bytes())
+    meta = '{"vllm_version":"0.19.0","engine_kwargs":{"model":"m","data_parallel_size":2}}'
+    (tmp_path / "meta.json").write_text(meta)
+    options = ["--out", str(tmp_path / "c.json"), "--device", "d"]
+    result = RUN.invoke(app, [str(tmp_path / "requests.jsonl"), *options])
+    assert "several schedulers" in str(result.exception)
