@@ -1,11 +1,11 @@
 """Fits `cost.efficiency`'s sets to measured TPOT at fixed concurrency, and says how far off they are.
 
-    python benchmarks/efficiency.py silicon_sample.csv [--engine vllm|sglang|trtllm] [--shares]
+    python benchmarks/efficiency.py silicon_sample.csv [--engine vllm|sglang|trtllm] [--fit times|all]
 
-The table is systems/silicon_sample.csv of aiconfigurator-core (PyPI, Apache-2.0). Used are aggregated rows of H100 and
-H200 without pipeline or attention data parallelism, up to 256 requests at a time; left out are rows that queue (TTFT
-over 30 TPOT per 1024 tokens) and the sixteen that tests/unit/cost/test_roofline_silicon.py holds the result to. Without
-`--shares` the shares of peaks stay those of `vllm` and only the three times are fitted.
+The table is systems/silicon_sample.csv of aiconfigurator-core (PyPI, Apache-2.0). Used are aggregated rows without
+pipeline or attention data parallelism, up to 256 requests at a time; left out are rows that queue (TTFT over 30 TPOT
+per 1024 tokens) and the sixteen that tests/unit/cost/test_roofline_silicon.py holds the result to. Fits see H100 and
+H200 and four models; all else is reported as not fitted. `--fit times` keeps the shares of peaks that `vllm` has.
 """
 
 import argparse
@@ -24,12 +24,19 @@ from headway.cost.efficiency import Efficiency, find_efficiency
 from headway.cost.models_catalogue import find_model
 from headway.cost.roofline import RooflineModel
 
-SYSTEMS = {"h100_sxm": "H100-SXM", "h200_sxm": "H200"}
+SYSTEMS = {"h100_sxm": "H100-SXM", "h200_sxm": "H200", "b200_sxm": "B200", "b300_sxm": "B300"}
+FITTED_DEVICES = ("H100-SXM", "H200")
+FITTED_MODELS = ("llama-3.1-70b", "llama-3.1-8b", "qwen3-32b", "gpt-oss-120b")
 MODELS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "Qwen/Qwen3-32B": "qwen3-32b",
     "openai/gpt-oss-120b": "gpt-oss-120b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",
+    "moonshotai/Kimi-K2.5": "kimi-k2",
+    "deepseek-ai/DeepSeek-R1": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3": "deepseek-v3",
 }
 DTYPES = {"": "bfloat16", "bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4"}
 SHARES = ("compute", "memory", "attention", "collective_floor")
@@ -50,6 +57,7 @@ class Row(NamedTuple):
     model: str
     device: str
     tp: int
+    ep: int
     dtype: str
     load: ClosedLoop
     tpot_ms: float
@@ -68,14 +76,20 @@ def rows(path: Path, engine: str) -> Iterator[Row]:
             if model == "gpt-oss-120b":  # labelled nvfp4 even on Hopper: it runs as published
                 dtype = "bfloat16"
             tp, batch, isl, osl = (int(line[key]) for key in ("tp_size", "batch_size", "isl", "osl"))
-            spread = int(line["pp_size"] or 1) > 1 or int(line["attention_dp_size"] or 1) > 1
+            ep = max(1, int(line["moe_ep_size"] or 1))
+            spread = tp > 8 or tp % ep or int(line["pp_size"] or 1) > 1 or int(line["attention_dp_size"] or 1) > 1
             ttft_ms, tpot_ms = float(line["silicon_ttft_ms"]), float(line["silicon_tpot_ms"])
             queues = ttft_ms > 30 * tpot_ms * max(1, isl / 1024)
             held_out = ((model, device, tp, batch) in HELD_OUT and (isl, osl) == (1024, 1024)) or (
                 model in ("qwen3-32b", "llama-3.1-8b") and (isl, osl) == (1024, 128)
             )
-            if tp <= 8 and batch <= 256 and not (spread or queues or held_out):
-                yield Row(model, device, tp, dtype, ClosedLoop(isl, osl, batch), tpot_ms)
+            if batch <= 256 and not (spread or queues or held_out):
+                yield Row(model, device, tp, ep, dtype, ClosedLoop(isl, osl, batch), tpot_ms)
+
+
+def is_fitted(row: Row) -> bool:
+    """Whether fits see this row."""
+    return row.device in FITTED_DEVICES and row.model in FITTED_MODELS
 
 
 def error(row: Row, reach: Efficiency) -> float:
@@ -83,7 +97,7 @@ def error(row: Row, reach: Efficiency) -> float:
     deployment = Deployment(
         model=find_model(row.model),
         device=find_device(row.device),
-        layout=Layout(tp=row.tp),
+        layout=Layout(tp=row.tp, ep=row.ep),
         dtype=row.dtype,
         efficiency=reach,
     )
@@ -110,10 +124,10 @@ def search(loss: Callable[[Efficiency], float], start: Efficiency, names: tuple[
 
 
 def report(table: list[Row], reach: Efficiency) -> None:
-    """Print median and 90th percentile of the relative error, for all rows and per model, device and tp."""
+    """Print median and 90th percentile of the relative error, for all rows and per model, device and layout."""
     groups: dict[str, list[float]] = {}
     for row in table:
-        for group in ("all", f"{row.model} {row.device} tp{row.tp}"):
+        for group in ("fitted" if is_fitted(row) else "not fitted", f"{row.model} {row.device} tp{row.tp} ep{row.ep}"):
             groups.setdefault(group, []).append(math.exp(error(row, reach)) - 1)
     print("| rows | n | median | p90 | bias |\n|---|---|---|---|---|")
     for group, found in groups.items():
@@ -128,14 +142,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--engine", default="vllm", choices=("vllm", "sglang", "trtllm"))
-    parser.add_argument("--shares", action="store_true", help="fit the shares of peaks too")
+    parser.add_argument("--fit", choices=("times", "all"), help="fit before the report; all: shares of peaks too")
     options = parser.parse_args()
     table = list(rows(options.table, options.engine))
-    start = find_efficiency("vllm")
-    names = (*SHARES, *TIMES) if options.shares else TIMES
-    fitted = search(lambda reach: sum(abs(error(row, reach)) for row in table), start, names)
-    print(f"{options.engine}, fitted: {', '.join(f'{name} {getattr(fitted, name):.3g}' for name in (*SHARES, *TIMES))}")
-    report(table, fitted)
+    if options.fit is not None:
+        names = (*SHARES, *TIMES) if options.fit == "all" else TIMES
+        seen = [row for row in table if is_fitted(row)]
+        fitted = search(lambda reach: sum(abs(error(row, reach)) for row in seen), find_efficiency("vllm"), names)
+        print(", ".join(f"{name} {getattr(fitted, name):.3g}" for name in (*SHARES, *TIMES)))
+        report(table, fitted)
     print(f"\n{options.engine}, as the catalogue has it:")
     report(table, find_efficiency(options.engine))
 

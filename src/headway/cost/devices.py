@@ -264,14 +264,14 @@ _CATALOGUE: Final = (
     ),
     Device(
         name="cpu-2core",
-        flops={"float32": 1.5e11, "bfloat16": 1.5e11},
+        flops={"float32": 9.6e10},
         bytes_per_s=1.2e10,
         memory_bytes=8e9,
         link="host-memory",
         network="eth-10",
         devices_per_host=1,
         price_per_hour=0.08,
-        source="two cores of a server CPU with AVX-512 at 2.3 GHz; assumed, calibrate before use; price assumed",
+        source="two threads of one AVX2 core at 3 GHz, 32 FLOP a cycle; memory assumed; calibrate before use; price assumed",
         date="2026-11",
     ),
 )
