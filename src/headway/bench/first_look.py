@@ -53,8 +53,8 @@ def _promises(summary: RunSummary) -> list[str]:
     if lost > summary.completed - met:
         kept = met / summary.completed if summary.completed else 0.0
         return [
-            f"{summary.attainment:.1%} of the requests kept every promise, {kept:.1%} of those that completed: what was "
-            "refused or lost is most of the misses; look at capacity and at why admission refused."
+            f"{summary.attainment:.1%} of the requests kept every promise, {kept:.1%} of those that completed: what "
+            "was refused or lost is most of the misses; look at capacity and at why admission refused."
         ]
     worst = min(shares, key=lambda name: shares[name])
     look = {

@@ -37,7 +37,7 @@ def _use(system: System, pool: Pool, samples: Sequence[Sample]) -> PoolUse:
         replicas=replicas,
         devices=devices,
         busy=busy_ns / (now_ns * replicas) if now_ns else 0.0,
-        kv_peak=max((sample.kv_used for sample in samples), default=0.0) if has_kv else None,
+        kv_peak=max((sample.kv_peak for sample in samples), default=0.0) if has_kv else None,
         counters=counts,
         waiting=sum(sample.waiting for sample in samples) / looks,
         running=sum(sample.running for sample in samples) / looks,

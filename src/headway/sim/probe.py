@@ -1,26 +1,34 @@
 """Looks at pools now and then: what a report shows of queues, KV and load over time."""
 
+from typing import Final
+
 import msgspec
 
 from headway.core.ids import NodeId
 from headway.core.units import Ns, ns_from_ms
 from headway.sim.system import Pool, System
 
+LOOKS_MAX: Final = 512  # of one pool; then pairs are merged and the interval is twice as long
+
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One look at one pool, summed over its replicas."""
+    """One look at one pool, summed over its replicas; or the mean of several that are equally far apart."""
 
     at_ns: Ns
     pool: str
     up: int  # replicas that are there
-    waiting: int
-    running: int
+    waiting: float
+    running: float
     kv_used: float  # share of the blocks, blocks that only the prefix cache holds left out
     busy: float  # share of device time since the look before
+    kv_peak: float = 0.0  # largest of the looks
 
 
 class Probe:
-    """Takes a sample of every pool at each interval, from the start to the last event."""
+    """Takes a sample of every pool at each interval, from the start to the last event; never more than `LOOKS_MAX`.
+
+    It looks and changes nothing: the log is the same without it.
+    """
 
     def __init__(self, system: System, sample_ms: float) -> None:
         self._system, self._interval_ns = system, ns_from_ms(sample_ms)
@@ -33,6 +41,10 @@ class Probe:
 
     def _look(self, at_ns: Ns) -> None:
         self.samples += [self._of(pool, at_ns) for pool in self._system.pools]
+        pools = len(self._system.pools)
+        if len(self.samples) >= LOOKS_MAX * pools:
+            self.samples = _halved(self.samples, pools)
+            self._interval_ns *= 2
         self._wait()
 
     def _of(self, pool: Pool, at_ns: Ns) -> Sample:
@@ -52,4 +64,26 @@ class Probe:
             free += machine.kv_blocks_free
             total += pool.replica.limits.kv_blocks
         busy = busy_ns / (self._interval_ns * len(pool.replicas))
-        return Sample(at_ns, pool.params.name, up, waiting, running, 1 - free / total if total else 0.0, busy)
+        kv_used = 1 - free / total if total else 0.0
+        return Sample(at_ns, pool.params.name, up, waiting, running, kv_used, busy, kv_used)
+
+
+def _halved(samples: list[Sample], pools: int) -> list[Sample]:
+    """Merge every look with the one after it; they come pool by pool."""
+    out = []
+    for begin in range(0, len(samples) - pools, 2 * pools):
+        for place in range(begin, begin + pools):
+            first, second = samples[place], samples[place + pools]
+            out.append(
+                Sample(
+                    second.at_ns,
+                    second.pool,
+                    second.up,
+                    (first.waiting + second.waiting) / 2,
+                    (first.running + second.running) / 2,
+                    (first.kv_used + second.kv_used) / 2,
+                    (first.busy + second.busy) / 2,
+                    max(first.kv_peak, second.kv_peak),
+                )
+            )
+    return out
