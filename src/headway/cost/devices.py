@@ -271,7 +271,7 @@ _CATALOGUE: Final = (
         network="eth-10",
         devices_per_host=1,
         price_per_hour=0.08,
-        source="two threads of one AVX2 core at 3 GHz, 32 FLOP a cycle; memory assumed; calibrate before use; price assumed",
+        source="two threads of an AVX2 core at 3 GHz, 32 FLOP a cycle; memory and price assumed; calibrate before use",
         date="2026-11",
     ),
 )
