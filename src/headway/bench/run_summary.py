@@ -1,7 +1,7 @@
 """A simulated run in numbers: `summary.json`. Every request that arrived counts, those that did not end as misses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from headway.bench.ends import Floats, Mask
 from headway.bench.gap_counts import GapCounts
 from headway.bench.series import PoolSample
 from headway.bench.summary import Quantiles, Summary, jain, nearest_rank
-from headway.core.units import NS_PER_S, Ns
+from headway.core.units import NS_PER_MS, NS_PER_S, Ns
 
 TARGETS: Final = ("ttft", "tpot", "e2e", "deadlines")
 
@@ -79,13 +79,28 @@ class RunSummary(Summary, frozen=True, kw_only=True):
     arrived: int = 0  # warm-up included
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    requests_per_cpu_s: float = 0.0  # ended, with all that this summary and the files tell of them
+
+
+class OpenRequest(msgspec.Struct, frozen=True):
+    """A request that has not ended when the run has: a miss, and its age counts as its time (REFERENCE 1)."""
+
+    age_ns: Ns
+    ttft_ns: Ns | None = None  # None: no token yet, so that its age counts
+    tenant: str = ""
+    workload: str = ""
+
+    @property
+    def first_ms(self) -> float:
+        """Time to the first token, or so far without one."""
+        return (self.age_ns if self.ttft_ns is None else self.ttft_ns) / NS_PER_MS
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """What a run knows at its end beside its requests. `unfinished_ns`: ages of those that have not ended."""
+    """What a run knows at its end beside its requests that have ended."""
 
     virtual_s: float
-    unfinished_ns: tuple[int, ...] = ()
+    unfinished: tuple[OpenRequest, ...] = ()
     complete: bool = True
     pool_use: Mapping[str, PoolUse] = {}
     samples: Sequence[PoolSample] = ()
@@ -98,9 +113,9 @@ class Closing(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
 
 
-def spread(values: Floats) -> Quantiles:
-    """Summarise times in milliseconds; nan: does not apply."""
-    ordered = np.sort(values[~np.isnan(values)])
+def spread(values: Floats, censored: Sequence[float] = ()) -> Quantiles:
+    """Summarise times in milliseconds; nan: does not apply. `censored`: what has lasted so long, and goes on."""
+    ordered = np.sort(np.concatenate([values[~np.isnan(values)], np.array(censored, dtype=np.float64)]))
     if not len(ordered):
         return Quantiles(0)
     p50, p95, p99 = (float(nearest_rank(ordered, share)) for share in (0.50, 0.95, 0.99))  # type: ignore[arg-type]  # an array is a sequence of floats here
@@ -114,18 +129,18 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
     """
     now_ns = closing.virtual_s * NS_PER_S
     columns = everything.select(everything.floats("sent_ns") >= warmup_ns) if warmup_ns else everything
-    late_ns = tuple(age for age in closing.unfinished_ns if now_ns - age >= warmup_ns)
-    load = _load(columns, gaps, closing, len(late_ns))
+    late = tuple(request for request in closing.unfinished if now_ns - request.age_ns >= warmup_ns)
+    load = _load(columns, gaps, closing, late)
     per_s = 1 / load.duration_s if load.duration_s > 0 else 0.0
     cold, served = columns.claim("cold_start"), columns.codes("replica") > 0
     asked = float(columns.floats("prompt_tokens")[served].sum())
     return RunSummary(
         **msgspec.structs.asdict(load),
         complete=closing.complete,
-        unfinished=len(late_ns),
-        oldest_unfinished_s=max(late_ns, default=0) / NS_PER_S,
+        unfinished=len(late),
+        oldest_unfinished_s=max((request.age_ns for request in late), default=0) / NS_PER_S,
         virtual_s=closing.virtual_s,
-        offered_per_s=_offered(columns.floats("sent_ns"), [now_ns - age for age in late_ns]),
+        offered_per_s=_offered(columns.floats("sent_ns"), [now_ns - request.age_ns for request in late]),
         refused=int((~served & ~columns.completed).sum()),
         preemptions=int(columns.floats("preemptions").sum()),
         prefix_hit_rate=float(columns.floats("cached_tokens")[served].sum()) / asked if asked else 0.0,
@@ -135,9 +150,9 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         attained={name: _attained(columns, f"met_{name}", load.sent) for name in TARGETS},
         jain_tenants=_fairness(columns),
         cold=_group(columns, cold, cold, per_s) if cold.any() else None,
-        workloads=_groups(columns, "workload", per_s),
-        tenants=_groups(columns, "tenant", per_s),
-        pools=_groups(columns, "pool", per_s),
+        workloads=_groups(columns, "workload", per_s, _by(late, "workload")),
+        tenants=_groups(columns, "tenant", per_s, _by(late, "tenant")),
+        pools=_groups(columns, "pool", per_s, {}),
         pool_use=dict(closing.pool_use),
         decisions=dict(sorted(closing.decisions.items())),
         policies=dict(closing.policies),
@@ -145,13 +160,14 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         config_hash=closing.config_hash,
         headway=closing.headway,
         warmup_s=warmup_ns / NS_PER_S,
-        arrived=everything.count + len(closing.unfinished_ns),
+        arrived=everything.count + len(closing.unfinished),
         wall_s=closing.wall_s,
         cpu_s=closing.cpu_s,
+        requests_per_cpu_s=everything.count / closing.cpu_s if closing.cpu_s else 0.0,
     )
 
 
-def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: int) -> Summary:
+def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: Sequence[OpenRequest]) -> Summary:
     """What a load on a server says of itself too; what has not ended was sent and missed."""
     sent_ns, ended_ns = columns.floats("sent_ns"), columns.floats("ended_ns")
     begun_s = float(sent_ns.min()) / NS_PER_S if columns.count else 0.0
@@ -160,7 +176,7 @@ def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: int) 
     per_s = 1 / duration_s if duration_s > 0 else 0.0
     completed, met = columns.completed, int(columns.claim("met").sum())
     hot, errors = completed & ~columns.claim("cold_start"), columns.codes("error")
-    sent = columns.count + unfinished
+    sent = columns.count + len(unfinished)
     return Summary(
         sent=sent,
         completed=int(completed.sum()),
@@ -168,10 +184,10 @@ def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: int) 
         duration_s=duration_s,
         requests_per_s=float(completed.sum()) * per_s,
         output_tokens_per_s=float(columns.floats("output_tokens").sum()) * per_s,
-        ttft_ms=spread(columns.floats("client_ttft_ms")[hot]),
+        ttft_ms=spread(columns.floats("client_ttft_ms")[hot], [request.first_ms for request in unfinished]),
         tpot_ms=spread(columns.floats("client_tpot_ms")[hot]),
         itl_ms=gaps.quantiles(),
-        e2e_ms=spread(columns.floats("client_e2e_ms")[hot]),
+        e2e_ms=spread(columns.floats("client_e2e_ms")[hot], [request.age_ns / NS_PER_MS for request in unfinished]),
         attainment=met / sent if sent else 0.0,
         goodput_per_s=met * per_s,
     )
@@ -190,14 +206,28 @@ def _attained(columns: Columns, claim: str, sent: int) -> float | None:
     return float(columns.claim(claim).sum()) / sent
 
 
-def _groups(columns: Columns, kind: str, per_s: float) -> dict[str, GroupSummary]:
-    codes, hot = columns.codes(kind), ~columns.claim("cold_start")
-    return {name: _group(columns, codes == code, hot, per_s) for name, code in columns.names(kind).items()}
+def _by(unfinished: Sequence[OpenRequest], kind: Literal["tenant", "workload"]) -> dict[str, list[OpenRequest]]:
+    out: dict[str, list[OpenRequest]] = {}
+    for request in unfinished:
+        out.setdefault(request.tenant if kind == "tenant" else request.workload, []).append(request)
+    return out
 
 
-def _group(columns: Columns, members: Mask, timed: Mask, per_s: float) -> GroupSummary:
+def _groups(
+    columns: Columns, kind: str, per_s: float, unfinished: Mapping[str, Sequence[OpenRequest]]
+) -> dict[str, GroupSummary]:
+    codes, hot, known = columns.codes(kind), ~columns.claim("cold_start"), columns.names(kind)
+    return {
+        name: _group(columns, codes == known.get(name, -1), hot, per_s, unfinished.get(name, ()))
+        for name in sorted({*known, *unfinished})
+    }
+
+
+def _group(
+    columns: Columns, members: Mask, timed: Mask, per_s: float, unfinished: Sequence[OpenRequest] = ()
+) -> GroupSummary:
     completed, met = columns.completed & members, columns.claim("met") & members
-    sent, shown = int(members.sum()), completed & timed
+    sent, shown = int(members.sum()) + len(unfinished), completed & timed
 
     def total(name: str) -> int:
         return int(columns.floats(name)[members].sum())
@@ -210,9 +240,9 @@ def _group(columns: Columns, members: Mask, timed: Mask, per_s: float) -> GroupS
         prompt_tokens=total("prompt_tokens"),
         cached_tokens=total("cached_tokens"),
         output_tokens=total("output_tokens"),
-        ttft_ms=spread(columns.floats("client_ttft_ms")[shown]),
+        ttft_ms=spread(columns.floats("client_ttft_ms")[shown], [request.first_ms for request in unfinished]),
         tpot_ms=spread(columns.floats("client_tpot_ms")[shown]),
-        e2e_ms=spread(columns.floats("client_e2e_ms")[shown]),
+        e2e_ms=spread(columns.floats("client_e2e_ms")[shown], [request.age_ns / NS_PER_MS for request in unfinished]),
         queue_ms=spread(columns.floats("queue_wait_ms")[members & (columns.codes("replica") > 0)]),
     )
 

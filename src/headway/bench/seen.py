@@ -3,6 +3,7 @@
 from headway.bench.ends import RequestEnd
 from headway.bench.outcome import Outcome
 from headway.bench.results import Sink
+from headway.bench.run_summary import OpenRequest
 from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId
@@ -46,6 +47,14 @@ class Audience:
         """What was promised, from the moment at which the client sent."""
         slo = offered.request.slo
         return Targets() if slo == Slo() else _as_targets(slo, sent_ns + self._way_ns)
+
+
+def open_request(stream: Stream, now_ns: Ns) -> OpenRequest:
+    """Return what is known of a request that has not ended."""
+    offered = stream.offered
+    assert offered is not None
+    request = offered.request
+    return OpenRequest(now_ns - stream.sent_ns, stream.ttft_ns, request.tenant, workload_of(request.id))
 
 
 def workload_of(request: str) -> str:

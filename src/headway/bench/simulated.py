@@ -15,7 +15,7 @@ from headway.bench.pool_use import pool_use
 from headway.bench.results import RunWriter, Tally
 from headway.bench.run_report import write_report
 from headway.bench.run_summary import Closing, RunSummary
-from headway.bench.seen import Audience
+from headway.bench.seen import Audience, open_request
 from headway.bench.summary import table
 from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.sim.probe import Probe
@@ -81,7 +81,7 @@ def _simulate(scenario: Scenario, audience: Audience, watch: Watch | None, log: 
     now_ns = system.sim.now_ns
     closing = Closing(
         virtual_s=s_from_ns(now_ns),
-        unfinished_ns=tuple(now_ns - stream.sent_ns for stream in system.sim.clients.streams.values()),
+        unfinished=tuple(open_request(stream, now_ns) for stream in system.sim.clients.streams.values()),
         complete=complete,
         pool_use=pool_use(system, probe.samples),
         samples=probe.samples,
@@ -142,7 +142,7 @@ def run_table(summary: RunSummary) -> str:
     lines = [
         f"scenario   {summary.config_hash}, seed {summary.seed}, {summary.virtual_s:.2f} virtual s{state}",
         table(summary),
-        *([f"unfinished {summary.unfinished}: they count as misses"] if summary.unfinished else []),
+        *([f"unfinished {summary.unfinished}: they count with their age, and as misses"] if summary.unfinished else []),
         "",
         f"{'pool':<14}{'replicas':>9}{'busy':>8}{'KV':>8}{'waiting':>9}{'steps':>9}{'preempted':>11}{'hits':>8}",
     ]

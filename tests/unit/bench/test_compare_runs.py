@@ -9,7 +9,7 @@ from headway.bench.compare_report import comparison_page, comparison_text
 from headway.bench.compare_runs import Comparison, compare, names_of, read_compared
 from headway.bench.ends import RequestEnd
 from headway.bench.results import RunWriter, read_series
-from headway.bench.run_summary import Closing
+from headway.bench.run_summary import Closing, OpenRequest
 from headway.bench.summary import Targets
 from headway.core.errors import ConfigError
 
@@ -94,7 +94,7 @@ def test_attainment_counts_refused_requests_as_misses(tmp_path: Path) -> None:  
 
 
 def test_unfinished_requests_of_an_interrupted_run_are_misses_and_it_is_said(tmp_path: Path) -> None:
-    broken = write(tmp_path / "b", ends(0.0)[:30], complete=False, unfinished_ns=(1,) * 10)
+    broken = write(tmp_path / "b", ends(0.0)[:30], complete=False, unfinished=(OpenRequest(1),) * 10)
     comparison = compared(write(tmp_path / "a", ends(0.0)), broken)
     row = comparison.metrics[0]
     assert row.values[1] == pytest.approx(0.75)

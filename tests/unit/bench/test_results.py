@@ -19,7 +19,7 @@ from headway.bench.results import (
     read_scenario_tree,
     read_summary,
 )
-from headway.bench.run_summary import Closing
+from headway.bench.run_summary import Closing, OpenRequest
 from headway.bench.summary import Summary, Targets, summarise
 from headway.core.errors import ConfigError
 
@@ -84,7 +84,9 @@ def test_the_summary_agrees_with_that_of_a_load_on_a_server() -> None:
 def test_an_interrupted_run_can_be_read_and_says_so(tmp_path: Path) -> None:
     with suppress(KeyboardInterrupt), RunWriter(tmp_path / "run", b"{}", "jsonl") as writer:
         writer.ended(end("req-0", 0, 10, 20))
-        writer.finish(msgspec.structs.replace(CLOSING, complete=False, unfinished_ns=(5, 1_500_000_000)))
+        writer.finish(
+            msgspec.structs.replace(CLOSING, complete=False, unfinished=(OpenRequest(5), OpenRequest(1_500_000_000)))
+        )
         raise KeyboardInterrupt
     summary = read_summary(tmp_path / "run")
     assert (summary.complete, summary.unfinished, summary.oldest_unfinished_s) == (False, 2, 1.5)
@@ -191,7 +193,9 @@ def test_what_was_sent_in_the_warm_up_is_in_the_files_and_in_no_figure(tmp_path:
     with RunWriter(tmp_path, b"{}", "jsonl", warmup_ns=1_000_000_000) as writer:
         writer.ended(end("req-0", 0, 500, 600))
         writer.ended(end("req-1", 1500, 10, 20))
-        summary = writer.finish(msgspec.structs.replace(CLOSING, unfinished_ns=(1_900_000_000, 1)))
+        summary = writer.finish(
+            msgspec.structs.replace(CLOSING, unfinished=(OpenRequest(1_900_000_000), OpenRequest(1)))
+        )
     assert read_requests(tmp_path, ["request"]) == {"request": ["req-0", "req-1"]}
     assert (summary.arrived, summary.sent, summary.unfinished, summary.warmup_s) == (4, 2, 1, 1.0)
     assert (summary.ttft_ms.max, summary.itl_ms.count) == (10.0, 1)

@@ -1,0 +1,36 @@
+import msgspec
+import pytest
+from tests.unit.bench.ended import end, ms
+
+from headway.bench.results import Tally
+from headway.bench.run_summary import Closing, OpenRequest
+
+CLOSING = Closing(virtual_s=10.0)
+STARVED = OpenRequest(age_ns=ms(8000), tenant="late")
+BEGUN = OpenRequest(age_ns=ms(6000), ttft_ns=ms(500), tenant="late")
+
+
+def test_what_has_not_ended_counts_with_its_age_and_as_a_miss() -> None:  # REFERENCE 1
+    tally = Tally()
+    tally.ended(end("req-0", 0, 10, 20))
+    summary = tally.summary(msgspec.structs.replace(CLOSING, unfinished=(STARVED, BEGUN)))
+    assert (summary.sent, summary.completed, summary.unfinished) == (3, 1, 2)
+    assert summary.attainment == pytest.approx(1 / 3)
+    assert (summary.ttft_ms.count, summary.ttft_ms.p50, summary.ttft_ms.max) == (3, 500.0, 8000.0)
+    assert (summary.e2e_ms.p50, summary.e2e_ms.max) == (6000.0, 8000.0)
+    assert summary.tpot_ms.count == 1
+
+
+def test_a_tenant_of_which_nothing_ended_is_there() -> None:
+    tally = Tally()
+    tally.ended(end("req-0", 0, 10, 20))
+    tenant = tally.summary(msgspec.structs.replace(CLOSING, unfinished=(STARVED, BEGUN))).tenants["late"]
+    assert (tenant.sent, tenant.completed, tenant.attainment) == (2, 0, 0.0)
+    assert tenant.ttft_ms.max == 8000.0
+
+
+def test_speed_counts_every_request_that_ended() -> None:
+    tally = Tally()
+    for place in range(4):
+        tally.ended(end(f"req-{place}", 0, 10, 20))
+    assert tally.summary(msgspec.structs.replace(CLOSING, cpu_s=2.0)).requests_per_cpu_s == 2.0
