@@ -17,6 +17,7 @@ from headway.core.errors import ConfigError
 from headway.core.units import NS_PER_S, Ns
 
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+CYCLE_ARRIVALS_MIN: Final = 1e-3  # each burst costs draws, with or without arrivals
 _NORMAL: Final = NormalDist()
 _TWO_PI: Final = 2 * math.pi
 
@@ -45,6 +46,11 @@ class OnOff(_Process, frozen=True, tag="on_off", kw_only=True):
     on_s: Positive = 10.0  # mean length of a burst
     off_s: Positive = 30.0  # mean length of the time between bursts
     idle_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0  # rate between bursts over rate in one
+
+    def __post_init__(self) -> None:
+        arrivals = self.rate_per_s * (self.on_s + self.off_s)
+        if arrivals < CYCLE_ARRIVALS_MIN:
+            raise ConfigError(f"on_s + off_s bring {arrivals:g} arrivals, below {CYCLE_ARRIVALS_MIN}: use poisson")
 
 
 class Diurnal(_Process, frozen=True, tag="diurnal", kw_only=True):

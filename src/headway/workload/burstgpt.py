@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from headway.core.units import NS_PER_S
-from headway.workload.rows import BadLine, Columns, Row, checked, lines
+from headway.workload.rows import BadLine, Columns, Row, checked, lines, ns_of
 
 COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Log Type")
 
@@ -30,7 +30,8 @@ def _rows(path: Path, models: Collection[str], log_types: Collection[str]) -> It
         if tokens == 0 or (models and model not in models) or (log_types and log_type not in log_types):
             continue
         try:
-            at_ns = round(float(stamp) * NS_PER_S)
-        except (ValueError, OverflowError):
+            at_s = float(stamp)
+        except ValueError:
             raise BadLine(path, number, f"Timestamp {stamp[:40]!r} is not a number of seconds") from None
+        at_ns = ns_of(path, number, at_s, NS_PER_S)
         yield number, Row(at_ns, columns.integer(number, COLUMNS[2], asked), tokens)

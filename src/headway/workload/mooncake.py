@@ -17,7 +17,7 @@ from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns
 from headway.workload.offered import Offered
-from headway.workload.rows import BadLine, Row, checked, lines
+from headway.workload.rows import BadLine, Row, checked, lines, ns_of
 from headway.workload.stats import lru_reuse as reuse
 
 BLOCK_TOKENS: Final = 512
@@ -136,5 +136,5 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
             row = decoder.decode(line)
         except msgspec.DecodeError as error:
             raise BadLine(path, number, str(error)) from None
-        at_ns = round(row.timestamp * NS_PER_MS)
+        at_ns = ns_of(path, number, row.timestamp, NS_PER_MS)
         yield number, Row(at_ns, row.input_length, row.output_length, row.hash_ids, BLOCK_TOKENS)

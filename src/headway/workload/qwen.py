@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from headway.core.units import NS_PER_S
-from headway.workload.rows import BadLine, Row, checked, lines
+from headway.workload.rows import BadLine, Row, checked, lines, ns_of
 
 BLOCK_TOKENS: Final = 16
 CHATS_KEPT: Final = 1_000_000  # of which the beginning is known, the latest; a follow-up of another begins a session
@@ -50,7 +50,7 @@ def _rows(path: Path, types: Collection[str]) -> Iterator[tuple[int, Row]]:
         yield (
             number,
             Row(
-                round(item.timestamp * NS_PER_S),
+                ns_of(path, number, item.timestamp, NS_PER_S),
                 item.input_length,
                 item.output_length,
                 item.hash_ids,

@@ -12,7 +12,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.units import NS_PER_MS, Ns
-from headway.workload.rows import BadLine, Row, checked, lines
+from headway.workload.rows import BadLine, Row, checked, lines, ns_of
 from headway.workload.spec import Replay
 
 BATCH_ROWS: Final = 8192
@@ -48,7 +48,7 @@ def _row(path: Path, number: int, record: EvidenceLine, spec: Replay) -> Row:
     if record.sent_ns is not None:
         at_ns = record.sent_ns
     elif record.started_ms is not None:
-        at_ns = round(record.started_ms * NS_PER_MS)
+        at_ns = ns_of(path, number, record.started_ms, NS_PER_MS)
     else:
         raise BadLine(path, number, "neither sent_ns nor started_ms; when did it arrive?")
     return Row(

@@ -40,6 +40,13 @@ class BadLine(ConfigError):
         super().__init__(f"trace {path}, line {number}: {message}")
 
 
+def ns_of(path: Path, number: int, value: float, unit_ns: int) -> Ns:
+    """A time of a line in nanoseconds. Raises ConfigError for one that no trace has."""
+    if not 0 <= value * unit_ns <= NS_MAX:  # also what is not a number
+        raise BadLine(path, number, f"time {value:g}; it needs 0 or more, and less than a century")
+    return round(value * unit_ns)
+
+
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of each line that is not empty. Raises ConfigError."""
     try:

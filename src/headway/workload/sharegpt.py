@@ -22,9 +22,10 @@ from headway.workload.arrivals import Arrivals
 from headway.workload.mint import Mint, faster, scaled_times
 from headway.workload.offered import Offered
 from headway.workload.prompts import Prompt
-from headway.workload.rows import BadLine, Row, checked, lines
+from headway.workload.rows import BadLine, Row, checked, lines, ns_of
 from headway.workload.sessions import Conversations, Turn
 from headway.workload.spec import ShareGpt
+from headway.workload.trace import nothing_left
 
 FILE_BYTES: Final = 2 << 30
 ASSISTANTS: Final = frozenset({"gpt", "chatgpt", "assistant", "bing", "bard"})
@@ -66,8 +67,8 @@ def _rows(path: Path, is_timed: bool) -> Iterator[tuple[int, Row]]:
         except msgspec.DecodeError as error:
             raise BadLine(path, number, str(error)) from None
         at_ns = item.arrival_time_ns
-        if at_ns is None and item.arrival_time is not None and math.isfinite(item.arrival_time):
-            at_ns = round(item.arrival_time * NS_PER_S)
+        if at_ns is None and item.arrival_time is not None:
+            at_ns = ns_of(path, number, item.arrival_time, NS_PER_S)
         if not is_timed:
             at_ns = 0
         if at_ns is None:
@@ -135,12 +136,15 @@ class ShareGptSource:
         chosen = islice(enumerate(conversations(self._path, spec.chars_per_token)), spec.skip, until)
         arrivals = faster(self._arrivals, spec.rate_scale)
         at = scaled_times(spec, arrivals, mint.seed, mint.draw_key("arrival"))
+        place = None
         for (place, turns), at_ns in zip(chosen, at, strict=False):
             rest = deque(turns)
             offered = self._talks.begin(place, at_ns, Prompt(), rest.popleft())
             if offered is not None:
                 self._rest[offered.request.id] = rest
                 yield offered
+        if place is None:
+            raise nothing_left(spec, mint.name)
 
     def after(self, request: RequestId, ended_ns: Ns, answer: Sequence[int] | None = None) -> Offered | None:
         """The next turn; None when the conversation is over."""

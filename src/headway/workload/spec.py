@@ -118,6 +118,9 @@ class Sessions(Language, frozen=True, kw_only=True, omit_defaults=True, tag="ses
     output: Lengths = Lengths(mean=128.0)  # of an answer that nothing cuts short
     context_max: Tokens = 32_768  # a session ends before a prompt and its limit of output are longer
 
+    def __post_init__(self) -> None:
+        _check_context(self, self.system_tokens)
+
 
 class ClosedLoop(Language, frozen=True, kw_only=True, omit_defaults=True, tag="closed_loop"):
     """A fixed number of clients; each waits for its answer, thinks, and sends its next request, answered or refused."""
@@ -138,7 +141,7 @@ class Trace(Language, frozen=True, kw_only=True, omit_defaults=True):
 
     path: FilePath  # beside the scenario file, or absolute
     skip: Many = 0  # requests (of ShareGPT texts: conversations) at the beginning
-    count: Count | None = None  # unset: to the end
+    count: Count | None = None  # at most so many; unset: to the end
     rate_scale: Positive = 1.0  # so many times the requests in the same time: some drawn, or copies with new content
 
 
@@ -174,6 +177,9 @@ class ShareGpt(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="shareg
     chars_per_token: Annotated[float, msgspec.Meta(ge=0.1, le=100)] = 4.0  # texts are not tokenized
     context_max: Tokens = 32_768  # a conversation ends before a prompt and its limit of output are longer
 
+    def __post_init__(self) -> None:
+        _check_context(self, 0)
+
 
 class Replay(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
     """Evidence of a simulated or live run, `.parquet` or JSON lines: arrivals, lengths, tenants and models. `tenant`
@@ -181,6 +187,15 @@ class Replay(Trace, frozen=True, kw_only=True, omit_defaults=True, tag="replay")
 
     keeps_hits: bool = True  # what was found in a cache then is a beginning that all prompts of a tenant share
     unanswered_tokens: Tokens = 128  # output of a request that ended without any: nobody knows what it would have been
+
+
+def _check_context(spec: Sessions | ShareGpt, system_tokens: int) -> None:
+    limit = 1 if spec.tells_length else spec.max_tokens
+    if system_tokens + limit >= spec.context_max:
+        raise ConfigError(
+            f"context_max {spec.context_max} has no room for a prompt beside {system_tokens} system tokens and "
+            f"{limit} of output; raise it, or lower max_tokens"
+        )
 
 
 WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop | Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay

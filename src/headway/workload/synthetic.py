@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from headway.core.ids import RequestId
 from headway.core.units import Ns, ns_from_s
-from headway.workload.mint import Asked, Mint, faster, scaled_times, think_ns
+from headway.workload.mint import Asked, Mint, faster, scaled_times, tenant, think_ns
 from headway.workload.offered import Offered
 from headway.workload.prompts import Heads, Prompt, Run, extend, run_value
 from headway.workload.spec import ClosedLoop, Synthetic
@@ -76,7 +78,10 @@ class ClosedLoopSource:
         return self._send(client, place + 1, ended_ns + think)
 
     def _send(self, client: int, place: int, at_ns: Ns) -> Offered:
-        offered = self._mint.offer(self._texts.asked(f"{client}.{place}", at_ns))
+        mint = self._mint
+        who = tenant(self._spec, mint.seed, mint.draw_key(f"client/{client}"))
+        asked = self._texts.asked(f"{client}.{place}", at_ns)
+        offered = mint.offer(msgspec.structs.replace(asked, tenant=who))
         self._places[offered.request.id] = (client, place)
         self._sent += 1
         self._begun += place == 0

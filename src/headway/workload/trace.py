@@ -9,6 +9,7 @@ import msgspec
 
 from headway.core.blockhash import cache_root
 from headway.core.draw import draw_unit
+from headway.core.errors import ConfigError
 from headway.core.ids import RequestId
 from headway.core.units import Ns, ns_from_s
 from headway.workload.mint import Asked, Mint, faster, scaled_times
@@ -46,10 +47,13 @@ class TraceSource:
         if isinstance(spec, ShareGpt) and spec.arrivals is not None:
             arrivals = faster(spec.arrivals, spec.rate_scale)
             times = scaled_times(spec, arrivals, mint.seed, mint.draw_key("arrival"))
+        copy = None
         for copy in copies:
             zero_ns = copy.at_ns if zero_ns is None else zero_ns
             at_ns = start_ns + round((copy.at_ns - zero_ns) * spec.time_scale) if times is None else next(times)
             yield self._offer(copy, at_ns)
+        if copy is None:
+            raise nothing_left(spec, mint.name)
 
     def after(self, request: RequestId, ended_ns: Ns, answer: Sequence[int] | None = None) -> Offered | None:  # noqa: ARG002  Source
         """A trace waits for nothing."""
@@ -78,6 +82,11 @@ class TraceSource:
         if found is None:
             found = self._mints[model] = self._mint.for_model(model)
         return found
+
+
+def nothing_left(spec: Trace, name: str) -> ConfigError:
+    """What to raise for a trace of which nothing is sent."""
+    return ConfigError(f"workload {name!r}: skip, rate_scale and filters leave no request of {spec.path}")
 
 
 def multiplied(rows: Iterable[Row], spec: Trace, mint: Mint) -> Iterator[Copy]:

@@ -139,6 +139,16 @@ def test_clients_of_a_closed_loop_keep_their_number_in_flight_and_think_between(
     assert sent == 30
 
 
+def test_a_client_of_a_closed_loop_keeps_its_tenant() -> None:
+    source = build([ClosedLoop(clients=12, count=100, tenants=3)], 0, SERVED)
+    first = list(source.first())
+    assert {item.request.tenant for item in first} == {"default-0", "default-1", "default-2"}
+    for item in first:
+        after = source.after(item.request.id, NS_PER_S)
+        assert after is not None
+        assert after.request.tenant == item.request.tenant
+
+
 def test_think_times_have_the_mean_and_a_refused_client_goes_on() -> None:
     spec = ClosedLoop(clients=1, count=3000, think=Think(mean_s=2.0, cv=1.0))
     source = build([spec], 0, SERVED)

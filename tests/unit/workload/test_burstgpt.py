@@ -47,7 +47,7 @@ def test_columns_of_newer_releases_do_not_matter(tmp_path: Path) -> None:
     ("line", "text"),
     [
         ("x,ChatGPT,1,1,2,API log", "line 2: Timestamp 'x' is not a number"),
-        ("nan,ChatGPT,1,1,2,API log", "line 2: Timestamp 'nan' is not a number"),
+        ("nan,ChatGPT,1,1,2,API log", "line 2: time nan; it needs 0 or more"),
         ("1,ChatGPT,1,1", "line 2: 4 fields"),
         ("1,ChatGPT,a,1,2,API log", "line 2: Request tokens 'a'"),
         ("1,ChatGPT,1,-4,2,API log", "line 2: -4 output tokens"),

@@ -46,6 +46,11 @@ def test_a_table_is_of_its_kind() -> None:  # SPEC J2
         ({"kind": "synthetic", "arrivals": {"kind": "poisson", "cv": 2}}, "unknown key `workload[0].arrivals.cv`"),
         ({"kind": "sessions", "arrivals": {"kind": "gamma", "cv": 0}}, "key `workload[0].arrivals.cv`"),
         ({"kind": "sessions", "turns": {"mean": 0.5}}, "key `workload[0].turns`: lengths need 1 <= mean"),
+        ({"kind": "sessions", "system_tokens": 30_000}, "context_max 32768 has no room for a prompt beside 30000"),
+        (
+            {"kind": "synthetic", "arrivals": {"kind": "on_off", "on_s": 1e-6, "off_s": 1e-6}},
+            "key `workload[0].arrivals`: on_s + off_s bring 2e-05 arrivals",
+        ),
         ({"kind": "closed_loop", "clients": 0}, "key `workload[0].clients`: expected integer (≥ 1"),
     ],
 )

@@ -142,6 +142,12 @@ def test_a_file_that_is_not_there_is_refused_before_the_run_and_a_bad_line_when_
         made(Azure(path="a.csv"), folder=tmp_path)
 
 
+@pytest.mark.parametrize("change", [{"skip": 1500}, {"count": 1, "rate_scale": 1e-9}])
+def test_a_trace_of_which_nothing_is_left_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="workload '0': skip, rate_scale and filters leave no request of azure"):
+        made(Azure(path=CONV, **change))  # type: ignore[arg-type]  # fields of Azure
+
+
 def test_a_seed_is_one_load() -> None:  # SPEC J6
     spec = Mooncake(path=MOON, rate_scale=1.5)
     assert made(spec, seed=1) == made(spec, seed=1)
