@@ -42,7 +42,7 @@ def picture(place: int, seed: int) -> DiffusionRequest:
     )
 
 
-def build(seed: int) -> Fleet:
+def build(seed: int, *, jumps: bool = True, check: bool = True) -> Fleet:
     """A world whose features depend on the seed."""
 
     def chosen(names: Iterable[str], what: str) -> str:
@@ -69,7 +69,7 @@ def build(seed: int) -> Fleet:
         group=GroupParams(GroupId("group-0"), (A, B)) if grouped else None,
         diffusion_replicas=1,
         truth=LinearTruth(jitter=0.3, seed=seed, host_base_ns=500_000.0),
-        sim=SimParams(check=True, log=True, network=NetworkParams(copy_bytes_per_s=1e6)),
+        sim=SimParams(check=check, log=True, network=NetworkParams(copy_bytes_per_s=1e6), jumps=jumps),
     )
 
 

@@ -66,6 +66,14 @@ class Deliver(msgspec.Struct, frozen=True, tag=True):
     index: int
     tokens: tuple[int, ...]
     scores: tuple[TokenScores | None, ...] = ()
+    follows: NodeId | None = None  # after these it gets a token with each Beat of this replica
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """Edge without content: a token for every stream that follows `replica`, until an End or a Deliver of its own."""
+
+    replica: NodeId
+    token: int
 
 
 class ErrorOut(msgspec.Struct, frozen=True):
@@ -103,4 +111,6 @@ class Record(msgspec.Struct, frozen=True, tag=True):
     entry: Decision | EvidenceRecord
 
 
-Effect = Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | Admitted | End | Record
+Effect = (
+    Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | Beat | Admitted | End | Record
+)

@@ -111,6 +111,8 @@ class StepDone(msgspec.Struct, frozen=True, tag=True):
     timing: StepTiming
     stopped: tuple[Stopped, ...] = ()
     scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
+    # Not negative: what every row sampled that decoded and did not join in this step; `seqs` names the others only.
+    beat: int = -1
 
 
 class DenoiseDone(msgspec.Struct, frozen=True, tag=True):

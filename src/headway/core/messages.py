@@ -123,6 +123,10 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
     step: int
     scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
     cached: tuple[tuple[int, int], ...] = ()  # (row, prefix hit tokens), with a first output
+    # Without content (`sched/beats.py`). `left` no longer follow; then who does gets `beat`; then come the rows.
+    left: tuple[RequestId, ...] = ()
+    beat: int = -1  # a token for everybody who follows; negative: none
+    follow: tuple[int, ...] = ()  # rows whose next tokens come with the beats
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

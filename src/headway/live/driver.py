@@ -10,6 +10,7 @@ import msgspec
 from headway.core.effects import (
     AbortCopy,
     Admitted,
+    Beat,
     Deliver,
     Effect,
     End,
@@ -21,6 +22,7 @@ from headway.core.effects import (
     StartCopy,
     WakeAt,
 )
+from headway.core.errors import InvariantError
 from headway.core.events import Event, TimerFired
 from headway.core.ids import NodeId, TimerId
 from headway.core.messages import Message
@@ -169,6 +171,8 @@ class Driver:
                 _needed(ports.group, effect).propose(effect)
             case Admitted():
                 _needed(ports.edge, effect).admitted(effect)
+            case Beat():
+                raise InvariantError(f"{effect.replica} answered without content: only simulated engines do")
             case _:
                 assert_never(effect)
 

@@ -15,6 +15,7 @@ from headway.core.messages import Finished, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, Request
 from headway.core.units import Ns
 from headway.sched.admission.quota import Allowance
+from headway.sched.chorus import Chorus
 from headway.sched.foresight import Foresight
 from headway.sched.tracked import Leg as Leg
 from headway.sched.tracked import Tracked as Tracked
@@ -37,6 +38,7 @@ class Book:
         self.ledger = Ledger(owner)
         self.quotas, self.foresight = quotas, foresight
         self.requests: dict[RequestId, Tracked] = {}
+        self.chorus = Chorus()
         self.stale_dropped = 0  # tokens of older epochs
         self._limits = limits
         self._in_flight = self.ledger.open("gateway/in_flight", "requests", limits.in_flight_max)
@@ -102,19 +104,19 @@ class Book:
         if tracked.state is not RequestState.STREAMING:
             tracked.change(Change.TOKENS, at_ns, "the answer begins")
             self._streams_again(tracked, at_ns)
-            tracked.last_token_ns = at_ns
+            tracked.told_ns = at_ns
 
     def take(self, src: NodeId, message: Tokens, at_ns: Ns) -> list[tuple[Tracked, Deliver]]:
         """Fold in the tokens of one step. Older epochs are counted and dropped; a gap raises InvariantError."""
         taken: list[tuple[Tracked, Deliver]] = []
-        requests, scores = self.requests, message.scores
+        requests, scores, follow = self.requests, message.scores, message.follow
         rows = zip(message.requests, message.epochs, message.indices, message.tokens, strict=True)
         for place, (request, epoch, index, token) in enumerate(rows):
             tracked = requests.get(request)
             if tracked is None or tracked.is_over or tracked.owner != src or epoch < tracked.epoch:
                 self.stale_dropped += 1
                 continue
-            emitted = tracked.emitted
+            emitted = tracked.told
             if index != len(emitted) or epoch != tracked.epoch:
                 raise InvariantError(
                     f"request {request}: {src} sent token {index} of epoch {epoch}, the stream is at token "
@@ -124,9 +126,12 @@ class Book:
                 tracked.change(Change.TOKENS, at_ns, f"{src} token {index}")
                 self._streams_again(tracked, at_ns)
             emitted.append(token)
-            tracked.last_token_ns = at_ns
+            tracked.told_ns = at_ns
             score = scores[place] if scores else None
-            taken.append((tracked, Deliver(request, index, (token,), () if score is None else (score,))))
+            follows = src if place in follow else None
+            if follows is not None:
+                self.chorus.join(src, tracked)
+            taken.append((tracked, Deliver(request, index, (token,), () if score is None else (score,), follows)))
         for place, cached in message.cached:
             told = requests.get(message.requests[place])
             if told is not None and told.owner == src and message.epochs[place] == told.epoch:
@@ -155,6 +160,7 @@ class Book:
         """Say End, once. The caller has moved the life cycle."""
         if tracked.is_over:
             raise InvariantError(f"request {tracked.request.id} ended twice; story: {'; '.join(tracked.story)}")
+        tracked.part()
         tracked.is_over = True
         tracked.output_tokens = output_tokens
         self.foresight.ended(tracked.request, reason, output_tokens)

@@ -7,6 +7,7 @@ from headway.core.messages import Cancel
 from headway.core.request import FinishReason
 from headway.core.units import Ns
 from headway.sched.book import Book, Tracked
+from headway.sched.chorus import part
 from headway.sched.dispatch import Dispatcher
 from headway.sched.fleet.breaker import Outcome
 from headway.sched.ownership import Ownership
@@ -24,6 +25,7 @@ class Endings:
         """Its owner will say nothing more about it that counts."""
         node = tracked.owner
         assert node is not None
+        part(tracked, self._out)
         done = len(tracked.emitted) or tracked.output_tokens
         self._leave(tracked, node, outcome, why, done, at_ns)
         tracked.owner, tracked.is_worker_done = None, True

@@ -6,16 +6,15 @@ from headway.core.effects import Effect, ErrorOut, Send, WakeAt
 from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextStopped
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
-from headway.core.messages import Begun, Cancel, Finished, Holding, Refused, Reserved, Tokens
+from headway.core.messages import Cancel, Finished, Holding, Refused, Reserved
 from headway.core.request import FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns
-from headway.sched.admission.protocol import Began
 from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher, Patience
 from headway.sched.fleet.breaker import Outcome
-from headway.sched.foresight import due
 from headway.sched.recovery import Recovery
+from headway.sched.streaming import Streaming
 
 CLOSE_GRACE_NS: Final = 1_000_000_000  # a gone client's edge may never say StreamClosed
 RETRIED: Final = frozenset({"full", "draining"})  # a refusal that another replica, or time, can cure
@@ -29,6 +28,7 @@ class Front:
         self.recovery = Recovery(book, dispatch, patience, out)
         self.endings = self.recovery.endings
         self.ownership = self.endings.ownership
+        self.streaming = Streaming(book, dispatch, self.recovery, out)
         self._out = out
         dispatch.on_late = self._late
 
@@ -154,37 +154,6 @@ class Front:
 
     # From replicas
 
-    def tokens(self, src: NodeId, message: Tokens, at_ns: Ns) -> None:
-        """Deliver one step's tokens, and settle the take-overs that waited for them."""
-        if self.endings.hedged:
-            self.recovery.hedge_spoke(src, message.requests, message.epochs, at_ns)
-        for tracked, deliver in self.book.take(src, message, at_ns):
-            self._out.append(deliver)
-            if deliver.index == 0 or tracked.attempts:
-                self.recovery.answered(tracked, src, at_ns)
-                cached = tracked.cached_tokens if deliver.index == 0 else None  # a resumed stay's is not told
-                self.dispatch.router.begun(tracked.request, src, cached, at_ns)
-            if deliver.index == 0:
-                self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
-            if deliver.index >= tracked.output_due:
-                tracked.request = self.book.foresight.outgrown(tracked.request, deliver.index + 1)
-                tracked.output_due = due(tracked.request)
-                self.dispatch.router.replicas[src].expect(tracked.request)
-            if tracked.take_over is not None:
-                self.ownership.settle(tracked, at_ns)
-
-    def begun(self, src: NodeId, message: Begun, at_ns: Ns) -> None:
-        """A relayed answer has begun: it can no longer be run elsewhere."""
-        tracked = self.book.requests.get(message.request)
-        if tracked is not None:
-            self.recovery.settle_hedge(tracked, src, message.epoch, at_ns)
-        if tracked is None or tracked.is_over or tracked.owner != src or message.epoch != tracked.epoch:
-            return
-        self.book.begin(tracked, at_ns)
-        self.recovery.answered(tracked, src, at_ns)
-        self.dispatch.router.begun(tracked.request, src, None, at_ns)
-        self.dispatch.gate.hear(Began(at_ns, tracked.request.id), tracked.request.model)
-
     def reserved(self, src: NodeId, message: Reserved, at_ns: Ns) -> None:
         """P/D: room is held; the prefill replica may begin."""
         tracked = self.book.requests.get(message.request)
@@ -247,7 +216,7 @@ class Front:
             return
         if isinstance(tracked.request, TextRequest) and message.output_tokens:
             tracked.output_tokens = message.output_tokens
-            tracked.last_token_ns = at_ns
+            tracked.told_ns = at_ns
             self.dispatch.router.told_cached(tracked.request, src, message.cached_tokens)
         self.endings.disown(tracked, outcome_of(message), why if is_lost else str(message.reason), at_ns)
         tracked.marks = message.marks

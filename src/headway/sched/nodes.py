@@ -190,10 +190,10 @@ class FrontNode:
         self.watch.heard[src] = at_ns
         match message:
             case Tokens():
-                front.tokens(src, message, at_ns)
+                front.streaming.tokens(src, message, at_ns)
                 return  # the steady state: nothing else can change
             case Begun():
-                front.begun(src, message, at_ns)
+                front.streaming.begun(src, message, at_ns)
             case Finished():
                 front.finished(src, message, at_ns)
             case Report():

@@ -5,6 +5,7 @@ from headway.core.ids import NodeId
 from headway.core.messages import TakeOver, TakeOverAck
 from headway.core.units import Ns
 from headway.sched.book import OPEN_STATES, Book, Tracked
+from headway.sched.chorus import part
 from headway.sched.router.machine import Router
 
 
@@ -36,6 +37,8 @@ class Ownership:
                 self.refuse(tracked)  # only one can take over, and the later question knows more
             tracked.take_over = (src, message)
             self.settle(tracked, at_ns)
+            if tracked.take_over is not None:
+                self._book.chorus.watch(tracked)
 
     def settle(self, tracked: Tracked, at_ns: Ns) -> None:
         """Answer a waiting take-over when the cursor has reached its first token."""
@@ -46,6 +49,7 @@ class Ownership:
             return
         tracked.take_over, tracked.taken = None, message.transfer
         source = tracked.owner
+        part(tracked, self._out)
         tracked.owner, tracked.epoch = destination, message.epoch
         tracked.tell(at_ns, f"{destination} took over from {source} as epoch {message.epoch}")
         self._router.move(tracked.request, source, destination, at_ns)

@@ -8,11 +8,11 @@ import msgspec
 
 from headway.core.decisions import Decision
 from headway.core.evidence import WorkerMarks
-from headway.core.ids import NodeId, RequestId
-from headway.core.messages import Tokens, TokenScores
+from headway.core.ids import NodeId
 from headway.core.plans import StepPlan, StepTiming
 from headway.core.request import Request
 from headway.core.units import Ns
+from headway.sched.beats import Row
 
 DECISIONS_MAX = 64
 
@@ -37,24 +37,22 @@ class Sums(msgspec.Struct):
         return each
 
 
-class Stay:
+class Stay(Row):
     """A request as `epoch` at this replica."""
 
     def __init__(self, request: Request, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
+        super().__init__()
         self.request, self.request_id = request, request.id
         self.epoch, self.front, self.seq = epoch, front, seq
         self.received_ns = at_ns
-        self.outputs: list[int] = []
         self.scheduled_ns: Ns | None = None
         self.first_token_ns: Ns | None = None
-        self.last_token_ns: Ns | None = None
         self.cached_tokens: int | None = None
         self.preemptions = 0
         self.handoff_ns: Ns = 0
         self.transfer_bytes = 0
         self.device_ns: Ns = 0
         self.lost_step = 0  # the last step in which its KV was thrown away
-        self._token_step = 0
         self.decisions: list[Decision] = []
         self._earlier: WorkerMarks | None = None
         self._since: Sums | None = None  # sums when its row began
@@ -68,7 +66,7 @@ class Stay:
         """Go on from a stay at another replica."""
         self._earlier = marks
         self.received_ns, self.scheduled_ns = marks.received_ns, marks.scheduled_ns
-        self.first_token_ns, self.last_token_ns = marks.first_token_ns, marks.last_token_ns
+        self.first_token_ns, self.told_ns = marks.first_token_ns, marks.last_token_ns
         self.cached_tokens = marks.cached_tokens
 
     def decide(self, decision: Decision) -> None:
@@ -112,13 +110,17 @@ class Stay:
     @property
     def is_resident(self) -> bool:
         """True when the KV of all its tokens but the last is written here."""
-        return self._token_step > self.lost_step
+        return self.token_step > self.lost_step
+
+    @property
+    def outputs(self) -> list[int]:
+        """Its tokens so far, those of earlier stays included."""
+        return self.tokens
 
     def emit(self, token: int, step: int, at_ns: Ns) -> None:
         """Keep one token, sampled in `step`."""
-        self.outputs.append(token)
-        self._token_step = step
-        self.last_token_ns = at_ns
+        self.told.append(token)
+        self.told_step, self.told_ns = step, at_ns
         if self.first_token_ns is None:
             self.first_token_ns = at_ns
         if self._recompute_ns is not None:
@@ -150,23 +152,6 @@ class Stay:
             device_ns=earlier.device_ns + self.device_ns,
             decisions=earlier.decisions + tuple(self.decisions),
         )
-
-
-class Rows:
-    """One front's tokens of one step, as parallel lists."""
-
-    def __init__(self) -> None:
-        self.requests: list[RequestId] = []
-        self.epochs: list[int] = []
-        self.indices: list[int] = []
-        self.tokens: list[int] = []
-        self.scores: list[TokenScores | None] = []
-        self.cached: list[tuple[int, int]] = []
-
-    def message(self, step: int) -> Tokens:
-        """Return them as the message that fronts get."""
-        arrays = tuple(self.requests), tuple(self.epochs), tuple(self.indices), tuple(self.tokens)
-        return Tokens(*arrays, step, tuple(self.scores), tuple(self.cached))
 
 
 def fold_rows(stays: dict[int, Stay], plan: StepPlan, planned_ns: Ns, sums: Sums) -> None:

@@ -13,6 +13,7 @@ from headway.core.lifecycle import TRANSITIONS, Change, RequestState, advance
 from headway.core.messages import TakeOver
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
+from headway.sched.beats import Row
 from headway.sched.foresight import due
 
 STORY_LENGTH: Final = 32
@@ -26,10 +27,11 @@ class Leg(msgspec.Struct, frozen=True):
     sent_ns: Ns
 
 
-class Tracked:
+class Tracked(Row):
     """One request from its arrival to its evidence."""
 
     def __init__(self, event: RequestArrived) -> None:
+        super().__init__()
         self.request: Request = event.request
         self.arrival = event
         self.state = RequestState.ARRIVED
@@ -49,8 +51,8 @@ class Tracked:
         self.transfer: TransferId | None = None
         self.taken: TransferId | None = None  # by which its owner took it over; None: it was dispatched there
         self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
-        self.emitted: list[int] = []
         self.output_due = due(event.request)  # tokens; with one more, the predicted length is corrected
+        self.beat_due = 0  # the beat that brings that one
         self.attempts = 0
         self.dispatched_ns: Ns | None = None
         self.changed_ns: Ns = event.at_ns  # its state, last
@@ -59,7 +61,6 @@ class Tracked:
         self.cold_ns: Ns | None = None  # it arrived here while no replica served its model
         self.model_load_ns: Ns = 0
         self.first_token_ns: Ns | None = None
-        self.last_token_ns: Ns | None = None
         self.resumed_ns: Ns | None = None  # dispatched again after tokens were streamed; no token since
         self.waited_ns: Ns = 0  # from the last token of a lost replica to the next dispatch
         self.recomputed_ns: Ns = 0  # from there to the next token
@@ -72,6 +73,11 @@ class Tracked:
         self.output_tokens = 0
         self.decisions: list[Decision] = []
         self.story: list[str] = []
+
+    @property
+    def emitted(self) -> list[int]:
+        """What was streamed to the client."""
+        return self.tokens
 
     @property
     def is_streaming(self) -> bool:

@@ -27,7 +27,8 @@ from headway.sched.executor.buckets import Buckets, shaped
 from headway.sched.executor.protocol import InFlight, PacePolicy
 from headway.sched.llm_port import LlmScheduler
 from headway.sched.reporter import Numbers, Rates, Reporter
-from headway.sched.stays import Rows, Stay, Sums, fold_chunks, fold_rows
+from headway.sched.rows import Choir
+from headway.sched.stays import Stay, Sums, fold_chunks, fold_rows
 from headway.sched.voided import Voided
 
 PLAN_TIMER: Final = TimerId("plan")
@@ -59,6 +60,7 @@ class LlmWorker:
         self.machine, self.reporter, self.rates = machine, reporter, Rates()
         self.stays: dict[int, Stay] = {}
         self.by_request: dict[RequestId, Stay] = {}
+        self._choir = Choir()
         self.open: dict[int, OpenStep] = {}
         self.sums = Sums()
         self.is_draining = False
@@ -146,14 +148,15 @@ class LlmWorker:
         self.stays[stay.seq] = stay
         self.by_request[stay.request.id] = stay
 
-    def drop(self, stay: Stay) -> None:
-        """Forget a stay that ends without an answer."""
+    def drop(self, stay: Stay, *, is_told: bool = False) -> None:
+        """Forget a stay; `is_told`: its front hears why."""
+        self._choir.leave(stay, is_told=is_told)
         del self.stays[stay.seq]
         del self.by_request[stay.request.id]
 
     def finish(self, stay: Stay, reason: FinishReason, at_ns: Ns, error: str | None = None) -> None:
         """Answer with Finished and forget the stay."""
-        self.drop(stay)
+        self.drop(stay, is_told=True)
         marks = stay.marks(self.replica, self.sums, at_ns)
         message = Finished(stay.request.id, stay.epoch, reason, len(stay.outputs), marks, error)
         self.out.append(Send(stay.front, message))
@@ -168,13 +171,14 @@ class LlmWorker:
         plan, timing = opened.plan, done.timing
         if plan.kind == "dummy":
             return None
+        self._choir.sort_out(plan, self.stays)
         fold_rows(self.stays, plan, opened.planned_ns, self.sums)
         fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
         step_ns = timing.done_ns - timing.started_ns
         self.rates.step(step_ns, timing.plan_ns)
         if plan.prefill_tokens or self.machine.waiting:
             self.rates.served(plan.prefill_tokens, step_ns + timing.idle_gap_ns)
-        self._emit(done)
+        self._choir.emit(done, plan, self.stays, self.out)
         for ended in self.machine.step_done(done, self._outputs):
             stay = self.stays.get(ended.seq)
             if stay is not None:
@@ -186,29 +190,6 @@ class LlmWorker:
     def _outputs(self, seq: int) -> Sequence[int]:
         stay = self.stays.get(seq)
         return () if stay is None else stay.outputs
-
-    def _emit(self, done: StepDone) -> None:
-        """Send each front its tokens of this step, in one message."""
-        at_ns, step, stays, is_scored = done.at_ns, done.step, self.stays, bool(done.scores)
-        rows: dict[NodeId, Rows] = {}
-        for place, (seq, token) in enumerate(zip(done.seqs, done.tokens, strict=True)):
-            stay = stays.get(seq)
-            if stay is None:  # it ended while this step ran
-                continue
-            row = rows.get(stay.front)
-            if row is None:
-                row = rows[stay.front] = Rows()
-            if not stay.outputs:
-                row.cached.append((len(row.requests), stay.cached_tokens or 0))
-            row.requests.append(stay.request_id)
-            row.epochs.append(stay.epoch)
-            row.indices.append(len(stay.outputs))
-            row.tokens.append(token)
-            if is_scored:
-                row.scores.append(done.scores[place])
-            stay.emit(token, step, at_ns)
-        for front, row in rows.items():
-            self.out.append(Send(front, row.message(step)))
 
     def step_failed(self, event: StepFailed) -> bool:
         """An engine step failed; after too many in a row the requests are given up. False for a step voided before."""
@@ -230,6 +211,7 @@ class LlmWorker:
         self.open.clear()
         if not plans:
             return
+        self._choir.scatter()
         for stay in self.stays.values():
             stay.exit(self.sums, event.at_ns, is_lost=True)
             stay.lost_step = plans[-1].step

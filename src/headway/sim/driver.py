@@ -9,6 +9,7 @@ import msgspec
 from headway.core.effects import (
     AbortCopy,
     Admitted,
+    Beat,
     Deliver,
     End,
     Propose,
@@ -26,16 +27,14 @@ from headway.core.events import (
     PeerJoined,
     PeerLost,
     RequestArrived,
-    StreamClosed,
-    TextStopped,
     TimerFired,
 )
-from headway.core.evidence import EvidenceRecord
 from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import Request
 from headway.core.units import Ns
 from headway.sim.clients import Clients, Sink, Stream
+from headway.sim.edge import Edge
 from headway.sim.eventlog import EventLog, Turn
 from headway.sim.executor import SimEngine, SimExecutor
 from headway.sim.groups import Groups
@@ -67,11 +66,13 @@ class Life:
 
 
 class SimParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`check`: every node's invariants after each of its events. `log`: keep every turn."""
+    """`check`: every node's invariants after each of its events. `log`: keep every turn. `jumps`: rows of engines
+    without content are counted, not visited; decisions, records and times are the same without."""
 
     network: NetworkParams = NetworkParams()
     check: bool = False
     log: bool = False
+    jumps: bool = True
     flush_ns: Ns = 10_000  # from the last token to the closed stream
 
 
@@ -91,14 +92,16 @@ class Simulation:
         self._machines: dict[NodeId, Machine] = {}
         self._heap: list[tuple[Ns, int, Do, object]] = []
         self._number = 0
+        edge = Edge(self)
         self._effects: dict[type, Callable[[Life, Any], None]] = {  # Any: each with its own kind of effect
             Send: self._send,
             RunStep: self._run_step,
-            Deliver: self._deliver,
+            Deliver: edge.deliver,
+            Beat: edge.beat,
             WakeAt: self._wake,
             Admitted: lambda _, effect: self.clients.admitted(effect),
-            End: self._end,
-            Record: self._record,
+            End: edge.end,
+            Record: edge.record,
             RunDenoise: self._run_denoise,
             StartCopy: lambda life, effect: self.copies.start(life, effect.plan),
             AbortCopy: lambda life, effect: self.copies.abort(life, effect.transfer),
@@ -158,6 +161,8 @@ class Simulation:
         life = self.lives[node] = Life(machine.build(incarnation), incarnation)
         if machine.truth is not None:
             engine = None if machine.engine is None else machine.engine()
+            if engine is not None and not self.params.jumps:
+                engine.beat = -1
             life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self.promise(life, at_ns, make))
         for peer, other in list(self.lives.items()):
             if peer != node and other.is_alive:
@@ -177,9 +182,10 @@ class Simulation:
     def _tell(self, dst: NodeId, src: NodeId, make: Callable[[Ns], Event]) -> None:
         """Deliver an event that a connection carries, FIFO with its messages."""
         at_ns = self.network.arrival(src, dst, self.now_ns)
-        self.schedule(at_ns, self._arrive, (self.lives[dst], make(at_ns)))
+        self.schedule(at_ns, self.happen, (self.lives[dst], make(at_ns)))
 
-    def _arrive(self, due: tuple[Life, Event]) -> None:
+    def happen(self, due: tuple[Life, Event]) -> None:
+        """An event that was due at a node; nothing when the node died meanwhile."""
         life, event = due
         if life.is_alive:
             self.turn(life, event)
@@ -232,42 +238,14 @@ class Simulation:
 
     def _wake(self, life: Life, effect: WakeAt) -> None:
         at_ns = max(effect.at_ns, self.now_ns)
-        self.schedule(at_ns, self._arrive, (life, TimerFired(at_ns, effect.timer, effect.timer)))
+        self.schedule(at_ns, self.happen, (life, TimerFired(at_ns, effect.timer, effect.timer)))
 
     def _send(self, life: Life, effect: Send) -> None:
         src, dst, message = life.node.id, effect.dst, effect.message
         if dst not in self.lives or (self.network.drop is not None and self.network.drop(src, dst, message)):
             return
         at_ns = self.network.arrival(src, dst, self.now_ns)
-        self.schedule(at_ns, self._arrive, (self.lives[dst], MessageArrived(at_ns, src, src, message)))
-
-    def _deliver(self, life: Life, effect: Deliver) -> None:
-        stream = self.clients.deliver(effect, self.now_ns)
-        if stream.leave_after is None and stream.stop_after is None:
-            return
-        count, request = len(stream.tokens), effect.request
-        if stream.leave_after is not None and count >= stream.leave_after and not stream.has_left:
-            stream.has_left = True
-            self.promise(life, self.now_ns, lambda at_ns: ClientGone(at_ns, "client", request))
-        elif stream.stop_after is not None and count == stream.stop_after:
-            self.promise(life, self.now_ns, lambda at_ns: TextStopped(at_ns, "edge", request, count - 1))
-
-    def _end(self, life: Life, effect: End) -> None:
-        now_ns, request = self.now_ns, effect.request
-        stream = self.clients.end(effect, now_ns)
-        if stream.arrivals is not None:
-            self.offers.go_on(stream.arrivals, request, stream)
-        if stream.has_left:  # nobody is there to take the last byte; the front closes it by itself
-            return
-        closed_ns = now_ns + self.params.flush_ns
-        event = StreamClosed(closed_ns, "edge", request, stream.first_ns, 0)
-        self.schedule(closed_ns, self._arrive, (life, event))
-
-    def _record(self, _: Life, effect: Record) -> None:
-        entry = effect.entry
-        self.clients.record(entry)
-        if isinstance(entry, EvidenceRecord):
-            self.offers.recorded(entry.request)
+        self.schedule(at_ns, self.happen, (self.lives[dst], MessageArrived(at_ns, src, src, message)))
 
     # Clients
 

@@ -15,6 +15,8 @@ At = Callable[[Ns, Callable[[Ns], Event | None]], None]  # run at a time; the ev
 class SimEngine(Protocol):
     """What samples tokens in a simulation."""
 
+    beat: int  # what every row samples that does not join, as `StepDone.beat` says; negative: each is named
+
     def apply(self, plan: StepPlan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Stopped, ...]]: ...
 
     def read_blocks(self, blocks: Sequence[int]) -> bytes: ...
@@ -70,7 +72,7 @@ class SimExecutor:
             seqs, tokens, stopped = self.engine.apply(plan)
         except EngineError as error:
             raise AssertionError(f"the engine refuses a plan: {error}") from error
-        return StepDone(now_ns, cause, plan.step, seqs, tokens, timing, stopped)
+        return StepDone(now_ns, cause, plan.step, seqs, tokens, timing, stopped, beat=self.engine.beat)
 
     def run_denoise(self, plan: DenoisePlan, at_ns: Ns) -> None:
         """Run a denoise batch."""

@@ -61,7 +61,9 @@ class Offers:
             item = Offered(request, item.output_tokens)
         self.lengths[request.id] = item.output_tokens
         self.arrived += 1
-        sim.clients.start(request.id, Stream(sim.now_ns, arrivals=arrivals, offered=item))
+        stream = Stream(sim.now_ns, arrivals=arrivals)
+        stream.offered = item
+        sim.clients.start(request.id, stream)
         event = RequestArrived(ready_ns, request.id, request, received_ns, received_ns)
         if ready_ns == sim.now_ns:
             sim.feed(arrivals.front, event)

@@ -13,37 +13,54 @@ from headway.workload.offered import ANSWER_TOKEN
 
 
 class TokenlessEngine:
-    """Counts rows. Copies between replicas carry nothing."""
+    """Counts rows. Copies between replicas carry nothing.
+
+    A row that decodes is not visited: the step in which it stops is known when it joins.
+    """
 
     def __init__(self, lengths: Mapping[RequestId, int]) -> None:
         """`lengths`: output tokens of each request; the scheduler is not told."""
+        self.beat = ANSWER_TOKEN
         self._lengths = lengths
-        self._left: dict[int, int] = {}  # output tokens until it stops, by sequence
-        self._decoding: dict[int, None] = {}
+        self._left: dict[int, int] = {}  # output tokens until it stops, by sequence; as of its join while it decodes
+        self._decoding: dict[int, int] = {}  # sequence -> steps before it joined
+        self._ends: dict[int, dict[int, None]] = {}  # count of steps -> who stops with that one
+        self._count = 0
 
     def apply(self, plan: StepPlan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Stopped, ...]]:
         """Apply a plan and return sampled sequences, their tokens, and who stopped. Raises EngineError on drift."""
         left, decoding = self._left, self._decoding
         for seq in plan.leave:
-            decoding.pop(seq, None)
+            self._part(seq)
             left.pop(seq, None)
-        for seq in plan.preempt:
-            decoding.pop(seq, None)
-        for seq in plan.pause:
-            decoding.pop(seq, None)
+        for seq in (*plan.preempt, *plan.pause):
+            self._part(seq)
         for new in plan.new:
             left[new.seq] = self._lengths[new.request] - len(new.outputs)
         for join in plan.join:
-            decoding[join.seq] = None
+            self._part(join.seq)
+            decoding[join.seq] = self._count
+            self._ends.setdefault(self._count + left[join.seq], {})[join.seq] = None
         if plan.decodes != len(decoding):
             raise EngineError(f"step {plan.step}: plan decodes {plan.decodes}, {len(decoding)} have joined")
-        seqs = (*decoding, *(chunk.seq for chunk in plan.chunks if chunk.samples))
-        stopped: list[Stopped] = []
-        for seq in seqs:
+        self._count += 1
+        stopped = [Stopped(seq) for seq in self._ends.pop(self._count, ())]
+        named = decoding if self.beat < 0 else [join.seq for join in plan.join]
+        sampled = [chunk.seq for chunk in plan.chunks if chunk.samples]
+        for seq in sampled:
             rest = left[seq] = left[seq] - 1
             if not rest:
                 stopped.append(Stopped(seq))
+        seqs = (*named, *sampled)
         return seqs, (ANSWER_TOKEN,) * len(seqs), tuple(stopped)
+
+    def _part(self, seq: int) -> None:
+        joined = self._decoding.pop(seq, None)
+        if joined is not None:
+            ends = self._ends.get(joined + self._left[seq])
+            if ends is not None:
+                ends.pop(seq, None)
+            self._left[seq] -= self._count - joined
 
     def read_blocks(self, blocks: Sequence[int]) -> bytes:  # noqa: ARG002  SimEngine
         """Nothing to read."""

@@ -20,7 +20,7 @@ def flight(name: str, *, prompt: int = 100, output: int = 50, due_ms: int = 0, e
     tracked = Tracked(RequestArrived(0, "t", request, 0, 0))
     tracked.prefill_due_ns = due_ms * NS_PER_MS
     if emitted is not None:
-        tracked.first_token_ns, tracked.emitted = 0, [0] * emitted
+        tracked.first_token_ns, tracked.told = 0, [0] * emitted
     return tracked
 
 

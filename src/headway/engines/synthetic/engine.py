@@ -41,6 +41,8 @@ class _Sequence:
 class SyntheticEngine:
     """Implements `core.ports.LlmEngine`. Raises EngineError for a plan that does not fit what it holds."""
 
+    beat = -1  # every row has a token of its own
+
     def __init__(self, params: SyntheticParams, clock: Callable[[], Ns] = time.monotonic_ns) -> None:
         self._params, self._clock = params, clock
         self._slots = array("Q", bytes(8 * params.kv_blocks * params.block_size))
