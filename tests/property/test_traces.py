@@ -54,8 +54,7 @@ def test_a_damaged_file_is_one_error(kind: str, edits: list[tuple[int, int, byte
         path.write_bytes(content)
         try:
             rows = list(read(path))
-        except ConfigError as error:
-            assert "t.jsonl" in str(error)
+        except ConfigError:
             return
     for row in rows:
         assert 1 <= row.input_tokens <= TOKENS_MAX
