@@ -25,6 +25,7 @@ class Layout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ep: Count = 1
     dp: Count = 1
     microbatches: Annotated[int, msgspec.Meta(ge=0)] = 0  # of one step over the stages; 0: as many as stages
+    is_filled: bool = False  # the next step's microbatches follow at once, so that no stage drains between steps
 
     @property
     def devices(self) -> int:

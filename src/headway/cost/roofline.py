@@ -22,7 +22,7 @@ class RooflineModel:
         layout, reach = deployment.layout, deployment.efficiency
         self._terms, self._wires = terms_of(deployment), wires_of(deployment)
         self._dp, self._cp, self._pp = layout.dp, layout.cp, layout.pp
-        self._microbatches = layout.microbatches or layout.pp
+        self._microbatches, self._is_filled = layout.microbatches or layout.pp, layout.is_filled
         self._overhead = reach.overhead_ns
         self._host_base, self._host_row = reach.host_base_ns, reach.host_row_ns
         self._two_batch = deployment.two_batch
@@ -84,6 +84,8 @@ class RooflineModel:
             stage = compute + wires
         if self._pp > 1:
             stage += self._wires.hop.ns((a + c) / m)
+        if self._is_filled:  # a microbatch's next token waits for its own way through, or for the others' turns
+            return max(m, self._pp) * stage + self._overhead
         return (m + self._pp - 1) * stage + self._overhead  # bubble (p - 1) / (m + p - 1)
 
     def _forward(self, work: Work, everyone: float) -> tuple[float, float]:

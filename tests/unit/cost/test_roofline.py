@@ -147,6 +147,21 @@ def test_a_pipeline_takes_m_plus_p_minus_one_stages() -> None:
         assert staged == pytest.approx((m + 3) * (whole / 4 / m + hop), rel=0.02)
 
 
+def test_a_pipeline_that_never_drains_has_no_bubble() -> None:
+    """m microbatches keep m stages busy: with as many as stages a step takes m turns, with fewer the way through."""
+    shape = decode(256, 1000)
+    times = {
+        (m, filled): RooflineModel(
+            deployment("llama-3.1-70b", layout=Layout(tp=4, pp=4, microbatches=m, is_filled=filled))
+        ).step_ns(shape)
+        for m in (1, 4, 8)
+        for filled in (False, True)
+    }
+    assert times[1, True] == times[1, False]
+    assert times[4, True] == pytest.approx(times[4, False] * 4 / 7)
+    assert times[8, True] == pytest.approx(times[8, False] * 8 / 11)
+
+
 def test_ring_prefill_hides_copies_behind_attention() -> None:
     """cp ranks divide a long prompt almost evenly; over slow Ethernet the copies show."""
     shape = prefill(131_072)
@@ -262,3 +277,33 @@ def test_context_parallel_ranks_split_the_tokens_of_experts() -> None:
     shape = prefill(65_536)
     one, four = (RooflineModel(deployment("qwen3-30b-a3b", layout=Layout(cp=cp))).step_ns(shape) for cp in (1, 4))
     assert four == pytest.approx(one / 4, rel=0.05)
+
+
+LAYOUTS = [
+    ("llama-3.1-8b", "H100-SXM", Layout(), "bfloat16"),
+    ("llama-3.1-70b", "A100-80G", Layout(tp=4, pp=2), "bfloat16"),
+    ("llama-3.1-70b", "B200", Layout(tp=2, cp=4), "fp8"),
+    ("gpt-oss-120b", "H200", Layout(tp=2), "bfloat16"),
+    ("deepseek-v3", "H100-SXM", Layout(dp=32, ep=32), "fp8"),
+    ("mixtral-8x7b", "MI300X", Layout(tp=8, dp=2), "bfloat16"),
+    ("smollm2-135m", "cpu-2core", Layout(), "float32"),
+]
+
+
+@pytest.mark.parametrize(("model", "device", "layout", "dtype"), LAYOUTS)
+def test_more_work_never_takes_less_time(model: str, device: str, layout: Layout, dtype: str) -> None:
+    """Whatever the layout: more decodes, context, prompt or history; a step with nothing to do takes time too."""
+    roof = RooflineModel(deployment(model, device, layout, dtype, find_efficiency("vllm")))
+    for rows in (0, 1, 7, 64, 500):
+        for start, count in ((0, 0), (0, 1), (0, 512), (3000, 512), (3000, 4096)):
+            chunks = 1 if count else 0
+            chunk = (count, pairs(start, count), chunks, (start + count) * chunks)
+            base = roof.step_ns(StepShape(rows, rows * 1000, *chunk))
+            assert base > 0
+            assert roof.step_ns(StepShape(rows, rows * 3000, *chunk)) >= base
+            assert roof.step_ns(StepShape(rows + 1, (rows + 1) * 1000, *chunk)) >= base
+            longer = (count + 64, pairs(start, count + 64), 1, start + count + 64)
+            assert roof.step_ns(StepShape(rows, rows * 1000, *longer)) >= base
+            if count:
+                later = (count, pairs(start + 500, count), 1, start + 500 + count)
+                assert roof.step_ns(StepShape(rows, rows * 1000, *later)) >= base
