@@ -152,10 +152,6 @@ class Simulation:
         self._machines[node] = machine
         self._start(node, 1)
 
-    def group(self, group: GroupId, members: tuple[NodeId, ...]) -> None:
-        """Join ranks to a group."""
-        self.groups.join(group, members)
-
     def _start(self, node: NodeId, incarnation: int) -> None:
         machine = self._machines[node]
         life = self.lives[node] = Life(machine.build(incarnation), incarnation)

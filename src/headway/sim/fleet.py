@@ -63,7 +63,7 @@ class Fleet:
         for replica in self.replicas:
             self.sim.add(replica, self.machine(replica))
         if params.group is not None:
-            self.sim.group(params.group.group, params.group.members)
+            self.sim.groups.join(params.group.group, params.group.members)
         for place in range(params.diffusion_replicas):
             painter = NodeId(f"rep-diffusion-{place}")
             self.sim.add(painter, Machine(partial(self.build_painter, painter), truth=params.truth))
