@@ -60,9 +60,23 @@ def all_to_all_ns(local: Link, network: Link, ranks: int, ranks_per_host: int, s
 
 
 def all_to_all(local: Link, network: Link, ranks: int, ranks_per_host: int) -> Line:
-    """The same as a line in the bytes that a rank sends."""
+    """The same as a line in the bytes that a rank sends: every copy on its own, as kernels for low latency do."""
     fixed = all_to_all_ns(local, network, ranks, ranks_per_host, 0.0)
     return Line(fixed, all_to_all_ns(local, network, ranks, ranks_per_host, 1e9) / 1e9 - fixed / 1e9)
+
+
+def forwarding_all_to_all(local: Link, network: Link, ranks: int, ranks_per_host: int, copies: int) -> Line:
+    """As kernels for throughput do: a token goes once to every host that wants it and is copied on inside (DeepEP).
+
+    A token has `copies` addressees, spread evenly: H hosts see H (1 - (1 - 1/H)^copies) of it.
+    """
+    if ranks <= 1:
+        return Line()
+    near = min(ranks, ranks_per_host)
+    hosts = -(-ranks // near)
+    reached = (hosts - 1) * (1 - (1 - 1 / hosts) ** copies) / copies
+    inside, outside = (near - 1) / near / local.bytes_per_s, reached / network.bytes_per_s
+    return Line(ALL_TO_ALL_FIXED_NS, max(inside, outside) * NS_PER_S)
 
 
 def dispatch_bytes(tokens: float, experts_per_token: int, hidden: int, *, scaled_fp8: bool = True) -> float:

@@ -39,8 +39,8 @@ class TwoBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Contention is calibrated on one published value, SGLang's prefill gain of 27 to 35 % (its large-EP report, 2025-05).
     """
 
-    slow_compute: Annotated[float, msgspec.Meta(ge=0)] = 0.35  # c of compute beside communication
-    slow_network: Annotated[float, msgspec.Meta(ge=0)] = 0.35  # c of communication beside compute
+    slow_compute: Annotated[float, msgspec.Meta(ge=0)] = 0.45  # c of compute beside communication
+    slow_network: Annotated[float, msgspec.Meta(ge=0)] = 0.45  # c of communication beside compute
     sync_ns: Annotated[float, msgspec.Meta(ge=0)] = 5_000.0  # to join both, twice per step
 
 

@@ -28,10 +28,6 @@ class RooflineModel:
         self._two_batch = deployment.two_batch
         self._stage_layers = -(-deployment.model.layers // layout.pp)
         self._is_single = self._microbatches == layout.pp == layout.dp == 1 and self._two_batch is None
-        lines = ((self._wires.reduce, self._wires.reduces), (self._wires.experts, self._wires.expert_layers))
-        self._collectives = tuple(
-            (line.floor_ns, line.fixed_ns, line.per_byte_ns, times) for line, times in lines if times
-        )
 
     def host_ns(self, rows: int) -> float:
         """Host time between steps for so many decodes and chunks."""
@@ -115,9 +111,13 @@ class RooflineModel:
             hit = t.expert_hit * (1 - t.miss**everyone)
             product = t.expert_token * everyone
             compute += product if product > hit else hit
-        for floor, fixed, per_token, times in self._collectives:
-            ns = fixed + per_token * tokens
-            wires += times * (ns if ns > floor else floor)
+        w = self._wires
+        if w.reduces:
+            ns, floor = w.reduce.fixed_ns + w.reduce.per_byte_ns * tokens, w.reduce.floor_ns
+            wires += w.reduces * (ns if ns > floor else floor)
+        if w.expert_layers:
+            each = w.experts.fixed_ns + w.experts.per_byte_ns * decodes + w.prompts.per_byte_ns * (tokens - decodes)
+            wires += w.expert_layers * max(w.experts.floor_ns, each)
         return compute, wires
 
     def _context_parallel(

@@ -3,7 +3,16 @@
 import msgspec
 
 from headway.core.units import NS_PER_S
-from headway.cost.collectives import Line, all_gather, all_reduce, all_to_all, combine_bytes, dispatch_bytes, p2p
+from headway.cost.collectives import (
+    Line,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    combine_bytes,
+    dispatch_bytes,
+    forwarding_all_to_all,
+    p2p,
+)
 from headway.cost.deployment import Deployment
 from headway.cost.devices import BYTES_OF
 from headway.cost.links import Link
@@ -32,7 +41,8 @@ class Wires(msgspec.Struct, frozen=True, gc=False):
 
     reduce: Line
     reduces: float
-    experts: Line  # dispatch and combine, or gather and scatter, of one layer
+    experts: Line  # dispatch and combine, or gather and scatter, of one layer, per decode
+    prompts: Line  # the same per prompt token: large steps use kernels that send a token once per host
     expert_layers: float
     ring: Line  # KV of a chunk passed on in context parallelism, all layers
     merge: Line  # partial results of decodes under context parallelism, all layers, per row
@@ -95,15 +105,16 @@ def wires_of(deployment: Deployment) -> Wires:
     def reach(ranks: int) -> Link:
         return inside if ranks <= host else between
 
-    experts = Line()
+    experts = prompts = Line()
     group = layout.tp * layout.dp
-    if layout.dp > 1 and model.experts is not None:
+    if layout.dp > 1 and (moe := model.experts) is not None:
         if layout.ep > 1:
-            experts = _expert_exchange(deployment, inside, between, host)
+            experts = _exchange(deployment, all_to_all(inside, between, layout.ep, host))
+            prompts = _exchange(deployment, forwarding_all_to_all(inside, between, layout.ep, host, moe.per_token))
         else:
             gather = all_gather(reach(group * layout.cp), group)
             both = Line(2 * gather.fixed_ns, 2 * gather.per_byte_ns, 2 * gather.floor_ns)
-            experts = _line(both, token * layout.dp, share)
+            experts = prompts = _line(both, token * layout.dp, share)
     reduces = 2 * layers - (moe_layers if layout.dp > 1 else 0.0) if layout.tp > 1 else 0.0
     ring = p2p(reach(layout.tp * layout.cp))
     chunk = model.kv_bytes_per_token_of_rank(layout.tp, deployment.kv_type) * stage
@@ -114,6 +125,7 @@ def wires_of(deployment: Deployment) -> Wires:
         reduce=_line(all_reduce(reach(layout.tp), layout.tp), token, share),
         reduces=reduces,
         experts=experts,
+        prompts=prompts,
         expert_layers=moe_layers if layout.dp > 1 else 0.0,
         ring=Line(ring.fixed_ns * layers, ring.per_byte_ns * chunk),
         merge=_scaled(_line(parts, partial, share), layers),
@@ -121,16 +133,14 @@ def wires_of(deployment: Deployment) -> Wires:
     )
 
 
-def _expert_exchange(deployment: Deployment, inside: Link, between: Link, host: int) -> Line:
+def _exchange(deployment: Deployment, line: Line) -> Line:
     """Dispatch and combine of one layer per token of a rank: tokens of a dp rank are split over its tp."""
-    moe, layout = deployment.model.experts, deployment.layout
-    if moe is None:
-        return Line()
+    moe = deployment.model.experts
+    copies = moe.per_token if moe is not None else 0
     narrow = BYTES_OF[deployment.dtype] <= 1
-    sent = dispatch_bytes(1, moe.per_token, deployment.model.hidden, scaled_fp8=narrow)
-    sent += combine_bytes(1, moe.per_token, deployment.model.hidden)
-    line = all_to_all(inside, between, layout.ep, host)
-    return Line(2 * line.fixed_ns, line.per_byte_ns * sent / layout.tp)
+    sent = dispatch_bytes(1, copies, deployment.model.hidden, scaled_fp8=narrow)
+    sent += combine_bytes(1, copies, deployment.model.hidden)
+    return Line(2 * line.fixed_ns, line.per_byte_ns * sent / deployment.layout.tp)
 
 
 def _line(line: Line, size: float, share: float) -> Line:

@@ -8,6 +8,7 @@ from headway.cost.collectives import (
     all_to_all_ns,
     combine_bytes,
     dispatch_bytes,
+    forwarding_all_to_all,
     p2p,
 )
 from headway.cost.links import find_link
@@ -84,3 +85,13 @@ def test_the_line_of_an_all_to_all_is_the_formula() -> None:
     inside, between = find_link("nvlink4"), find_link("ib-ndr")
     for size in (0.0, 1e5, 1e8):
         assert all_to_all(inside, between, 32, 8).ns(size) == pytest.approx(all_to_all_ns(inside, between, 32, 8, size))
+
+
+def test_forwarding_sends_a_token_once_to_every_host() -> None:
+    """With many more addressees than hosts every other host gets one copy; inside one host nothing changes."""
+    inside, between = find_link("nvlink4"), find_link("ib-ndr")
+    copies, token = 16, 7168.0
+    line = forwarding_all_to_all(inside, between, 32, 8, copies)
+    assert line.per_byte_ns * copies * token == pytest.approx(3 * token / between.bytes_per_s * 1e9, rel=0.02)
+    one = forwarding_all_to_all(inside, between, 8, 8, 8)
+    assert one.per_byte_ns == pytest.approx(all_to_all(inside, between, 8, 8).per_byte_ns)

@@ -234,20 +234,29 @@ def two_batch_gain(layout: Layout, shape: StepShape) -> float:
 
 
 def test_two_batch_overlap_loses_at_small_batches_and_wins_at_large_ones() -> None:
-    """SGLang, decode on EP72: -27 % at 32 tokens a device, even at 64 to 128, +25.5 % at 256 (REFERENCE 4). Only the
-    contention is calibrated, and on prefill; tolerance 12 points at 32, 10 at 256, even within 5 between 64 and 128."""
+    """SGLang, decode on EP72: -27 % at 32 tokens a device, even between 64 and 128, +25.5 % at 256 (REFERENCE 4). Only
+    the contention is calibrated, and on prefill; here within 8 points, and the sign changes where theirs does."""
     layout = Layout(dp=72, ep=72)
-    gain = {n: two_batch_gain(layout, decode(72 * n, 2500)) for n in (32, 64, 72, 128, 256)}
-    assert gain[32] == pytest.approx(-0.27, abs=0.12)
-    assert gain[64] < 0.05 < gain[128]
-    assert abs(min(gain[64], gain[72], key=abs)) < 0.05
-    assert gain[256] == pytest.approx(0.255, abs=0.10)
+    gain = {n: two_batch_gain(layout, decode(72 * n, 2500)) for n in (32, 64, 128, 256)}
+    assert gain[32] == pytest.approx(-0.27, abs=0.08)
+    assert gain[64] < 0 < gain[128]
+    assert gain[256] == pytest.approx(0.255, abs=0.08)
     assert sorted(gain.values()) == list(gain.values())
 
 
 def test_two_batch_overlap_gains_in_prefill_as_published() -> None:
-    """+27 to 35 % at equal tokens on EP32 (REFERENCE 4): what its contention is calibrated on, within 3 points."""
-    assert 0.24 < two_batch_gain(Layout(dp=32, ep=32), prefill(4096, 32 * 2)) < 0.38
+    """+27 to 35 % at equal tokens on EP32 (REFERENCE 4): what its contention is calibrated on."""
+    assert 0.27 < two_batch_gain(Layout(dp=32, ep=32), prefill(4096, 32 * 2)) < 0.35
+
+
+@pytest.mark.parametrize(("prompt", "tokens_per_s"), [(1024, 57_674), (2048, 54_543), (4096, 50_302)])
+def test_prefill_of_deepseek_on_32_devices_has_the_published_rate(prompt: int, tokens_per_s: float) -> None:
+    """SGLang large EP, per node of 8, 16k tokens a device at a time (field/papers 1.4), within 25 %: ours takes experts
+    for balanced."""
+    serial = deployment("deepseek-v3", layout=Layout(dp=32, ep=32), dtype="fp8", reach=SGLANG)
+    roof = RooflineModel(msgspec.structs.replace(serial, two_batch=TwoBatch()))
+    got = 8 * 16_384 / roof.step_ns(prefill(prompt, 32 * 16_384 // prompt)) * 1e9
+    assert got == pytest.approx(tokens_per_s, rel=0.25)
 
 
 def test_decode_of_deepseek_on_72_devices_has_the_published_rate() -> None:
