@@ -61,7 +61,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     logs = commands.add_parser("vllm", help="per-request logs of vLLM")
     logs.add_argument("folders", type=Path, nargs="+")
-    logs.add_argument("--device", default="RTX PRO 6000", help="stamp of the cost files")
+    logs.add_argument("--device", default="RTX-PRO-6000", help="stamp of the cost files")
     logs.add_argument("--out", type=Path, help="folder for the cost files")
     logs.set_defaults(run=vllm)
     options = parser.parse_args()

@@ -5,10 +5,16 @@ from typing import Final
 
 import msgspec
 
+from headway.core.errors import ConfigError
 from headway.core.step_record import StepRecord
+from headway.core.units import NS_PER_S
+from headway.cost.devices import BYTES_OF, check_dtype, find_device
 from headway.cost.fitted import CostFile, Stamp
 from headway.cost.fitting import Sample, StepFit, fit_steps
 from headway.cost.llm import StepShape
+from headway.cost.models_catalogue import find_model
+
+_NUMBERS: Final = {"auto": "bfloat16", "": "bfloat16"}  # what an engine takes where nothing is said
 
 EXPOSED_MIN: Final = 20  # steps that waited for the host; with fewer, planning time stands for it
 
@@ -19,6 +25,20 @@ class Origin(msgspec.Struct, frozen=True):
     stamp: Stamp
     source: str
     date: str
+
+
+def weights_ns(stamp: Stamp) -> float:
+    """The time in which the device reads the weights once, at its peak: no step takes less. 0: not in the catalogues.
+
+    Chosen experts do not count: a small batch may miss them.
+    """
+    try:
+        model, device = find_model(stamp.model.rpartition("/")[2]), find_device(stamp.device)
+        number = BYTES_OF[check_dtype(_NUMBERS.get(stamp.dtype, stamp.dtype))]
+    except ConfigError:
+        return 0.0
+    read = model.linear_parameters * number + model.head_parameters * max(number, 2.0)
+    return read / (device.bytes_per_s * stamp.layout.get("tp", 1)) * NS_PER_S
 
 
 def samples_of(steps: Sequence[StepRecord]) -> list[Sample]:

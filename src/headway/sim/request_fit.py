@@ -11,12 +11,10 @@ from typing import Final
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.core.request import LlmRequest
 from headway.cost.fitted import Coefficients, CostFile, HeldOut
 from headway.cost.fitting import error_of
 from headway.cost.simplex import Point, minimise
-from headway.sched.llm.params import LlmParams
-from headway.sim.calibration import Origin
+from headway.sim.calibration import Origin, weights_ns
 from headway.sim.engine_replay import EngineModel, EngineReplay, Served, requests_of, vllm_scheduler
 from headway.workload.request_logs import EngineArguments, Logged
 
@@ -72,17 +70,23 @@ def _error(values: Measured) -> HeldOut:
 class _Fit:
     """The search over one log."""
 
-    def __init__(self, log: Sequence[Logged], requests: Sequence[LlmRequest], params: LlmParams, block: int) -> None:
-        self._log = log
-        self.replay = EngineReplay(requests, params, block)
+    def __init__(
+        self, log: Sequence[Logged], replay: EngineReplay, arguments: EngineArguments, floor_ns: float
+    ) -> None:
+        self._log, self.replay, block = log, replay, arguments.block_size
         longest = sorted((one.prompt_tokens + one.output_tokens for one in log), reverse=True)
         # Whole blocks of as many of the longest as may run at a time: more can never be held.
-        self.ample = sum(length + block for length in longest[: params.max_seqs])
+        self.ample = sum(length + block for length in longest[: arguments.max_num_seqs])
         self._least = longest[0] + block
+        self.floor_ns = floor_ns
         self.seen = self.runs = 0
 
     def model(self, point: Point) -> EngineModel:
-        return EngineModel(_coefficients(point).step_ns, _no_host, self.capacity(point))
+        return EngineModel(self.coefficients(point).step_ns, _no_host, self.capacity(point))
+
+    def coefficients(self, point: Point) -> Coefficients:
+        base, token, row, kv = (math.exp(min(value, 40.0)) for value in point[: len(_START)])
+        return Coefficients(base_ns=self.floor_ns + base, token_ns=token, row_ns=row, kv_ns=kv)
 
     def capacity(self, point: Point) -> int:
         """KV tokens: the fifth parameter, where there is one."""
@@ -105,11 +109,6 @@ def _no_host(rows: int) -> float:  # noqa: ARG001  a request's log cannot tell h
     return 0.0
 
 
-def _coefficients(point: Point) -> Coefficients:
-    base, token, row, kv = (math.exp(min(value, 40.0)) for value in point[: len(_START)])
-    return Coefficients(base_ns=base, token_ns=token, row_ns=row, kv_ns=kv)
-
-
 def fit_requests(log: Sequence[Logged], arguments: EngineArguments, origin: Origin, search: Search) -> CostFile:
     """Fit a cost file to the first requests of a log and score it on the rest. Raises ConfigError for too few."""
     seen = round(len(log) * search.share)
@@ -117,7 +116,8 @@ def fit_requests(log: Sequence[Logged], arguments: EngineArguments, origin: Orig
         raise ConfigError(
             f"{origin.source} has {len(log)} requests; {2 * REQUESTS_MIN} at least, half to fit, half to score"
         )
-    fit = _Fit(log, requests_of(log, arguments.model), vllm_scheduler(arguments), arguments.block_size)
+    replay = EngineReplay(requests_of(log, arguments.model), vllm_scheduler(arguments), arguments.block_size)
+    fit = _Fit(log, replay, arguments, weights_ns(origin.stamp))
     fit.seen = seen
     base, *others = [math.log(value) for value in _START]
     point, loss = _search(fit, [(base + shift, *others) for shift in (0.0, -1.0, 1.0)], search.evaluations)
@@ -133,12 +133,14 @@ def fit_requests(log: Sequence[Logged], arguments: EngineArguments, origin: Orig
     notes = [] if is_bound else [f"kv_tokens is not identified: up to {held} tokens were held and no limit was felt"]
     if fit.replay.preemptions:
         notes.append(f"the replay preempted {fit.replay.preemptions} times")
+    if fit.floor_ns:
+        notes.append(f"base_ns is held above {fit.floor_ns / 1e6:.1f} ms, in which the device reads the weights once")
     notes.append("single coefficients are weakly identified: the sum is fitted, its parts are no facts about a device")
     return CostFile(
         stamp=origin.stamp,
         source=origin.source,
         date=origin.date,
-        coefficients=_coefficients(chosen),
+        coefficients=fit.coefficients(chosen),
         ranges=fit.replay.ranges,
         samples=seen,
         held_out=errors(compare(log[seen:], served[seen:])),

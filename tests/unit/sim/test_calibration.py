@@ -1,10 +1,11 @@
 """From step records to a cost file."""
 
+import msgspec
 import pytest
 
 from headway.core.step_record import StepRecord
 from headway.cost.fitted import Stamp
-from headway.sim.calibration import Origin, calibrate_steps, samples_of
+from headway.sim.calibration import Origin, calibrate_steps, samples_of, weights_ns
 
 ORIGIN = Origin(Stamp(engine="e", engine_version="1", device="d", model="m"), "log", "2026-11-29")
 
@@ -54,3 +55,15 @@ def test_a_log_becomes_a_file_that_says_where_it_is_from() -> None:  # SPEC J3
     assert (file.stamp, file.source, file.samples) == (ORIGIN.stamp, "log", 200)
     assert file.ranges.decodes == 7
     assert abs(file.held_out["step"].mean) < 1e-6
+
+
+def test_no_step_takes_less_than_reading_the_weights() -> None:
+    """Llama-3.1-8B: 7.5 billion parameters without the embedding, 16 bits each, at 1.79 TB/s."""
+    stamp = Stamp(engine="vllm", engine_version="1", device="RTX-PRO-6000", model="meta-llama/Llama-3.1-8B")
+    assert weights_ns(stamp) == pytest.approx(7.5e9 * 2 / 1.792e12 * 1e9, rel=0.01)
+    two = msgspec.structs.replace(stamp, layout={"tp": 2})
+    assert weights_ns(two) == weights_ns(stamp) / 2
+
+
+def test_a_device_that_nobody_knows_has_no_floor() -> None:
+    assert weights_ns(ORIGIN.stamp) == 0.0
