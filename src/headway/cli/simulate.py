@@ -99,7 +99,7 @@ def simulate(
     try:
         with watching(progress) as watch:
             result = run_scenario(chosen, watch, folder=out, log=log is not None)
-    except InvariantError as error:
+    except (InvariantError, AssertionError) as error:
         files = [str(scenario)] if scenario is not None else []
         files += ["--config", str(config)] if config is not None else []
         print(f"simulation failed: {error}\n{replay_hint(chosen, files, changes)}", file=sys.stderr)

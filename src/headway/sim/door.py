@@ -1,5 +1,6 @@
 """What a request passes on its way to a front: the network between client and gateway, and the gateway's CPU."""
 
+import heapq
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -16,15 +17,16 @@ def as_it_is(request: Asked, received_ns: Ns) -> Asked:  # noqa: ARG001  Promise
 
 
 class Door:
-    """Requests pass the gateway's CPU one after the other, in the order in which they were sent."""
+    """Requests take the gateway's processes in the order in which they were sent, each the one that is free first."""
 
-    def __init__(self, way_ns: Ns = 0, cpu_ns: Ns = 0, promise: Promise = as_it_is) -> None:
+    def __init__(self, way_ns: Ns = 0, cpu_ns: Ns = 0, promise: Promise = as_it_is, processes: int = 1) -> None:
         """`way_ns`: one way between a client and the gateway. `cpu_ns`: to receive, check and tokenise one request."""
         self.way_ns, self.cpu_ns, self.promise = way_ns, cpu_ns, promise
-        self._free_ns: Ns = 0
+        self._free_ns: list[Ns] = [0] * processes
 
     def enter(self, sent_ns: Ns) -> tuple[Ns, Ns]:
         """A request is sent: when the gateway receives it, and when the front does."""
         received_ns = sent_ns + self.way_ns
-        self._free_ns = max(received_ns, self._free_ns) + self.cpu_ns
-        return received_ns, self._free_ns
+        ready_ns = max(received_ns, self._free_ns[0]) + self.cpu_ns
+        heapq.heapreplace(self._free_ns, ready_ns)
+        return received_ns, ready_ns

@@ -89,7 +89,8 @@ class System:
         network = scenario.network.params(catalogue.link_named(scenario.network.kv_link))
         params = SimParams(network=network, check=scenario.sim.check, log=log)
         self.sim = Simulation(params, sink)
-        self.sim.offers.door = Door(scenario.network.client_ns, scenario.gateway.request_ns, self._promised)
+        gateway = scenario.gateway
+        self.sim.offers.door = Door(scenario.network.client_ns, gateway.request_ns, self._promised, gateway.processes)
         lengths = self.sim.offers.lengths
         self.pools = [Pool(pool, catalogue, scenario.seed, lengths) for pool in scenario.pools]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))

@@ -12,3 +12,8 @@ def test_requests_pass_the_cpu_one_after_the_other() -> None:
 
 def test_without_a_way_and_without_cpu_it_is_there_at_once() -> None:
     assert Door().enter(7) == (7, 7)
+
+
+def test_several_processes_take_as_many_at_once() -> None:
+    door = Door(cpu_ns=5, processes=2)
+    assert [door.enter(0)[1] for _ in range(5)] == [5, 5, 10, 10, 15]
