@@ -28,7 +28,9 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cp: Count = 1
     ep: Count = 1
     dp: Count = 1  # attention data parallelism inside the replica
-
+    network: str = ""  # between the hosts of a replica; unset: what the device comes with
+    pipeline: Literal["filled", "drained"] = "filled"  # drained: no stage begins the next step before all end this one
+    overlap: Literal["none", "two_batch"] = "none"  # two_batch: one half computes while the other communicates
     efficiency: str = "vllm"  # how much of the peaks an engine reaches: vllm, sglang, trtllm, headway
 
     @property

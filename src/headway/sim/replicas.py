@@ -7,7 +7,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ports import ModelLimits
-from headway.cost.deployment import Deployment, Layout, kv_tokens_fit
+from headway.cost.deployment import Deployment, Layout, TwoBatch, kv_tokens_fit
 from headway.cost.fitted import CostFile, parse_cost_file
 from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCostParams, StepShape, pairs
@@ -49,10 +49,19 @@ def deployment_of(pool: PoolParams, catalogue: Catalogue) -> Deployment:
     return Deployment(
         model=catalogue.model(pool.model),
         device=catalogue.device(hardware.device),
-        layout=Layout(tp=hardware.tp, pp=hardware.pp, cp=hardware.cp, ep=hardware.ep, dp=hardware.dp),
+        layout=Layout(
+            tp=hardware.tp,
+            pp=hardware.pp,
+            cp=hardware.cp,
+            ep=hardware.ep,
+            dp=hardware.dp,
+            is_filled=hardware.pipeline == "filled",
+        ),
         dtype=pool.dtype,
         efficiency=catalogue.efficiency(hardware.efficiency),
         link=catalogue.link(hardware.link),
+        network=catalogue.link(hardware.network),
+        two_batch=TwoBatch() if hardware.overlap == "two_batch" else None,
     )
 
 

@@ -106,7 +106,7 @@ def test_decode_of_opt_takes_what_distserve_fitted(
 
 
 def test_decode_of_llama_7b_on_a10_takes_what_llumnix_shows() -> None:
-    """Figure 10: about 43 to 52 ms a step with a nearly full cache of some 13,000 tokens (REFERENCE 4), middle +- 12 %."""
+    """Figure 10: about 43 to 52 ms a step with a cache nearly full (REFERENCE 4); its middle +- 12 %."""
     roof = replica("llama-7b", "A10", 1, "float16", "vllm")
     for batch, context in ((4, 3000), (12, 1000), (32, 400)):
         got = roof.step_ns(StepShape(batch, batch * context)) + roof.host_ns(batch)

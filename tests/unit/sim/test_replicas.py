@@ -82,3 +82,30 @@ def test_what_is_given_wins_over_what_would_fit() -> None:
     pool = PoolParams(engine=EngineSize(kv_blocks=77, block_size=32, max_model_len=500))
     limits = llm_replica(pool, CATALOGUE).limits
     assert (limits.kv_blocks, limits.block_size, limits.max_model_len) == (77, 32, 500)
+
+
+def step_ms(shape: StepShape, model: str = "llama-3.1-70b", dtype: str = "bfloat16", **hardware: object) -> float:
+    pool = PoolParams(model=model, dtype=dtype, hardware=msgspec.convert(hardware, Hardware))
+    return llm_replica(pool, CATALOGUE).step.step_ns(shape) / 1e6
+
+
+def test_a_drained_pipeline_pays_its_bubble() -> None:
+    """(m + p - 1) stages against m, for four microbatches on four stages; t0 is in both."""
+    shape = StepShape(256, 256_000)
+    drained, filled = (step_ms(shape, tp=2, pp=4, pipeline=pipeline) for pipeline in ("drained", "filled"))
+    assert (drained - 1) / (filled - 1) == pytest.approx(7 / 4)
+
+
+def test_two_batch_overlap_pays_with_many_tokens_and_costs_with_few() -> None:
+    for batch, faster in ((32, False), (256, True)):
+        shape = StepShape(72 * batch, 72 * batch * 2500)
+        plain, halves = (
+            step_ms(shape, "deepseek-v3", "fp8", dp=72, ep=72, overlap=overlap) for overlap in ("none", "two_batch")
+        )
+        assert (halves < plain) is faster
+
+
+def test_a_slower_network_is_felt_between_hosts_only() -> None:
+    shape = StepShape(64, 64_000)
+    assert step_ms(shape, tp=16, network="eth-25") > 2 * step_ms(shape, tp=16)
+    assert step_ms(shape, tp=8, network="eth-25") == step_ms(shape, tp=8)
