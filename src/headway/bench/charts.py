@@ -15,7 +15,8 @@ WIDTH: Final = 560
 HEIGHT: Final = 236
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 46, 36
 CDF_POINTS: Final = 160
-LINE_POINTS_WIDE: Final = 1.6  # stroke
+STROKE: Final = 1.6
+DOTS_MAX: Final = 24  # points of a line that get a dot each
 GREY: Final = "#8a8a8a"
 
 Point = tuple[float, float]
@@ -119,7 +120,9 @@ def _line(line: Line, frame: _Frame) -> str:
     places = [(frame.x(x), frame.y(y)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dash = ' stroke-dasharray="5 3"' if line.is_dashed else ""
-    out = f'<polyline points="{path}" fill="none" stroke="{line.colour}" stroke-width="{LINE_POINTS_WIDE}"{dash}/>'
+    out = f'<polyline points="{path}" fill="none" stroke="{line.colour}" stroke-width="{STROKE}"{dash}/>'
+    if len(places) <= DOTS_MAX and not frame.is_log:
+        out += "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{line.colour}"/>' for x, y in places)
     if line.is_filled:
         ground = HEIGHT - BOTTOM
         area = f"{places[0][0]:.1f},{ground} {path} {places[-1][0]:.1f},{ground}"
