@@ -7,10 +7,16 @@ import signal
 import urllib.request
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from tests.e2e.serving import Server, serve
+
+from headway.core.request import LlmRequest
+from headway.workload.build import build
+from headway.workload.mint import Served
+from headway.workload.spec import Replay
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "b7ad6b7169203331"
 KEY, PROMPT = "canary-key-91c4", "canary-prompt-57fe"
@@ -63,6 +69,24 @@ def test_the_log_is_json_names_the_request_and_keeps_its_secrets(tmp_path: Path)
     assert sum(record["segments"].values()) == pytest.approx(record["e2e_ms"], rel=0.01)
     assert KEY not in path.read_text()
     assert PROMPT not in path.read_text()
+
+
+def test_what_a_server_has_recorded_can_be_simulated(tmp_path: Path) -> None:
+    # SPEC J2, I4
+    path = tmp_path / "evidence.jsonl"
+    with telling(f"telemetry.evidence_file={path}") as server:
+        for words in (1, 40, 7):
+            ask(server, "word " * words)
+    records = sorted((json.loads(line) for line in path.read_text().splitlines()), key=lambda row: row["started_ms"])
+    again = list(build([Replay(path=path.name)], 0, [Served("synthetic")], tmp_path).first())
+    assert [item.output_tokens for item in again] == [6, 6, 6]
+    assert [item.request.tenant for item in again] == ["alice"] * 3
+    prompts = [item.request.prompt_tokens for item in again if isinstance(item.request, LlmRequest)]
+    assert prompts == [row["prompt_tokens"] for row in records]
+    assert prompts[0] < prompts[2] < prompts[1]
+    for (one, other), (early, late) in zip(pairwise(again), pairwise(records), strict=True):
+        gap_ms = (other.request.arrived_ns - one.request.arrived_ns) / 1e6
+        assert gap_ms == pytest.approx(late["started_ms"] - early["started_ms"], abs=1e-3)
 
 
 def test_a_request_reaches_the_collector_under_its_clients_span() -> None:
