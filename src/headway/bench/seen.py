@@ -20,7 +20,7 @@ class Audience:
     """The sink of a simulation."""
 
     def __init__(self, scenario: Scenario, sink: Sink) -> None:
-        self._sink, self._way_ns = sink, scenario.network.client_ns
+        self.sink, self._way_ns = sink, scenario.network.client_ns
         self.done = 0
 
     def request(self, record: EvidenceRecord, stream: Stream) -> None:
@@ -29,7 +29,7 @@ class Audience:
         offered = stream.offered
         assert offered is not None  # every request of a system comes from its source
         request = offered.request
-        self._sink.ended(
+        self.sink.ended(
             RequestEnd(
                 record,
                 outcome_of(offered, stream, self._way_ns),
@@ -41,7 +41,7 @@ class Audience:
 
     def decision(self, decision: Decision) -> None:
         """Pass it on."""
-        self._sink.decided(decision)
+        self.sink.decided(decision)
 
     def _targets(self, offered: Offered, sent_ns: Ns) -> Targets:
         """What was promised, from the moment at which the client sent."""

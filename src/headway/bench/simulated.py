@@ -73,25 +73,27 @@ def simulate(
     `folder`: write there what the run leaves behind (`bench.results`). `log`: keep every turn of every node. Raises
     ConfigError for a scenario that cannot work.
     """
+    tally = Tally(scenario.sim.warmup_ns)
+    audience = Audience(scenario, tally)
+    system = System(scenario, source_of(scenario), audience, log=log)
     if folder is None:
-        tally = Tally(scenario.sim.warmup_ns)
-        system, closing = _simulate(scenario, Audience(scenario, tally), watch, log)
-        return RunResult(scenario, tally.summary(closing), system)
+        return RunResult(scenario, tally.summary(_simulate(system, audience, watch)), system)
+    # Only now: a scenario that cannot work leaves what an earlier run wrote there.
     with RunWriter(folder, msgspec.json.encode(scenario), warmup_ns=scenario.sim.warmup_ns) as writer:
-        system, closing = _simulate(scenario, Audience(scenario, writer), watch, log)
-        summary = writer.finish(closing)
+        audience.sink = writer
+        summary = writer.finish(_simulate(system, audience, watch))
         write_report(folder, writer.tally.columns)
         return RunResult(scenario, summary, system)
 
 
-def _simulate(scenario: Scenario, audience: Audience, watch: Watch | None, log: bool) -> tuple[System, Closing]:
-    system = System(scenario, source_of(scenario), audience, log=log)
+def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closing:
+    scenario = system.scenario
     probe = Probe(system, scenario.sim.sample_ms)
     began, cpu_began = time.monotonic(), time.process_time()
     with _without_gc():
         complete = _run(system, audience, watch)
     now_ns = system.sim.now_ns
-    closing = Closing(
+    return Closing(
         virtual_s=s_from_ns(now_ns),
         unfinished=tuple(open_request(stream, now_ns) for stream in system.sim.clients.streams.values()),
         complete=complete,
@@ -104,7 +106,6 @@ def _simulate(scenario: Scenario, audience: Audience, watch: Watch | None, log: 
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu_began,
     )
-    return system, closing
 
 
 def _run(system: System, audience: Audience, watch: Watch | None) -> bool:

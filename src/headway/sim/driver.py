@@ -29,7 +29,7 @@ from headway.core.events import (
     RequestArrived,
     TimerFired,
 )
-from headway.core.ids import GroupId, NodeId, RequestId
+from headway.core.ids import NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import Request
 from headway.core.units import Ns

@@ -44,7 +44,7 @@ class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The processes in front: each takes requests one after the other."""
 
-    # Measured of one process with `cost_aware`, JSON of 1 KB: 661 us at 32 connections, 554 at 128 (benchmarks/RESULTS.md).
+    # Measured, one process, `cost_aware`, JSON of 1 KB: 661 us at 32 connections, 554 at 128 (benchmarks/RESULTS.md).
     request_us: NotNegative = 600.0  # CPU to receive, check and tokenise one request
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # that share the port
 

@@ -1,4 +1,9 @@
+from pathlib import Path
+
+import pytest
+
 from headway.bench.simulated import Progress, simulate
+from headway.core.errors import ConfigError
 from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
 from headway.workload.arrivals import Poisson
@@ -37,3 +42,11 @@ def test_a_run_that_is_stopped_is_not_complete() -> None:
     assert not result.summary.complete
     assert result.summary.completed < 30
     assert [progress.virtual_s for progress in told] == sorted(progress.virtual_s for progress in told)
+
+
+def test_a_scenario_that_cannot_work_leaves_what_an_earlier_run_wrote(tmp_path: Path) -> None:
+    simulate(Scenario(workload=(SMALL,)), folder=tmp_path)
+    before = (tmp_path / "summary.json").read_bytes()
+    with pytest.raises(ConfigError, match="did you mean"):
+        simulate(Scenario(workload=(SMALL,), pools=(PoolParams(model="lama-3.1-8b"),)), folder=tmp_path)
+    assert (tmp_path / "summary.json").read_bytes() == before
