@@ -25,7 +25,8 @@ class Network:
     def __init__(self, params: NetworkParams) -> None:
         self.params = params
         self._last: dict[Pair, Ns] = {}
-        self._link_free: dict[Pair, Ns] = {}
+        self._sends_until: dict[NodeId, Ns] = {}
+        self._receives_until: dict[NodeId, Ns] = {}
         self.delay: Callable[[NodeId, NodeId, Ns], Ns] | None = None  # fault injection: extra latency
         self.copy_bytes_per_s: Callable[[NodeId, NodeId], float] = lambda _src, _dst: params.copy_bytes_per_s
         self.drop: Callable[[NodeId, NodeId, object], bool] | None = None  # fault injection: lose a message
@@ -39,15 +40,15 @@ class Network:
         return arrival
 
     def copied(self, src: NodeId, dst: NodeId, size: int, at_ns: Ns) -> Ns:
-        """When the last byte of a copy that starts now arrives; copies of a pair share its link in turn."""
-        pair = (src, dst)
-        begun = max(at_ns, self._link_free.get(pair, 0))
+        """When the last byte of a copy that starts now arrives; a node sends one after the other, and receives so."""
+        begun = max(at_ns, self._sends_until.get(src, 0), self._receives_until.get(dst, 0))
         sent = begun + round(size / self.copy_bytes_per_s(src, dst) * 1e9)
-        self._link_free[pair] = sent
+        self._sends_until[src] = self._receives_until[dst] = sent
         return sent + self.params.latency_ns
 
     def forget(self, node: NodeId) -> None:
         """A node died: its connections are new when it comes back."""
-        for table in (self._last, self._link_free):
-            for pair in [pair for pair in table if node in pair]:
-                del table[pair]
+        for pair in [pair for pair in self._last if node in pair]:
+            del self._last[pair]
+        self._sends_until.pop(node, None)
+        self._receives_until.pop(node, None)

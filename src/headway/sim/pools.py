@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headway.core.errors import ConfigError
 from headway.cost.diffusion_belief import DenoiseCostParams
 from headway.cost.diffusion_devices import Execution
 from headway.cost.llm import StepCostParams
@@ -66,6 +67,7 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     replicas: Count = 1
     model: str = "llama-3.1-8b"  # a name of the model catalogue, or of a user file
     dtype: str = "bfloat16"
+    kv_dtype: str = ""  # of the KV cache; unset: 16 bits, or as wide as float32 weights
     hardware: Hardware = Hardware()
     cost: str = "roofline"  # of the catalogues; or "linear", or a file that `headway calibrate` wrote
     linear: LinearParams = LinearParams()  # of cost = "linear"
@@ -79,3 +81,10 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     diffusion: DiffusionParams = DiffusionParams()  # the scheduler of kind = "diffusion"
     execution: Execution = Execution()  # how its denoisers run
     denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take
+
+    def __post_init__(self) -> None:
+        if self.scheduler.async_depth != self.worker.credits:
+            raise ConfigError(
+                f"pool {self.name}: scheduler.async_depth = {self.scheduler.async_depth} and worker.credits = "
+                f"{self.worker.credits} are the same steps in flight; give both the same value"
+            )

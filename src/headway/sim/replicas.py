@@ -58,6 +58,7 @@ def deployment_of(pool: PoolParams, catalogue: Catalogue) -> Deployment:
             is_filled=hardware.pipeline == "filled",
         ),
         dtype=pool.dtype,
+        kv_dtype=pool.kv_dtype,
         efficiency=catalogue.efficiency(hardware.efficiency),
         link=catalogue.link(hardware.link),
         network=catalogue.link(hardware.network),

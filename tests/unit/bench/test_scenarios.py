@@ -72,6 +72,7 @@ def test_a_configuration_in_the_place_of_a_scenario_is_told_where_to_go(tmp_path
         ('[[pools]]\nname="a"\n[[pools]]\nname="b"\nengine.block_size=32', "block_size is 16, 32"),
         ('[front.pools]\nprefill=["x"]\ndecode=["y"]', "by `role` of its pools"),
         ("[network]\nnode_us = -1", "node_us"),
+        ("[[pools]]\nscheduler.async_depth = 1", "async_depth = 1 and worker.credits = 2"),
         ('[front.routes.a]\nfallbacks = ["b"]', "front.routes.a: transfers_to and fallbacks"),
     ],
 )

@@ -109,3 +109,13 @@ def test_a_slower_network_is_felt_between_hosts_only() -> None:
     shape = StepShape(64, 64_000)
     assert step_ms(shape, tp=16, network="eth-25") > 2 * step_ms(shape, tp=16)
     assert step_ms(shape, tp=8, network="eth-25") == step_ms(shape, tp=8)
+
+
+def test_the_layout_and_the_type_of_the_cache_reach_the_model() -> None:
+    whole = llm_replica(PoolParams(), CATALOGUE)
+    narrow = llm_replica(PoolParams(kv_dtype="fp8"), CATALOGUE)
+    assert narrow.limits.kv_bytes_per_block * 2 == whole.limits.kv_bytes_per_block
+    assert narrow.limits.kv_blocks == pytest.approx(2 * whole.limits.kv_blocks, rel=0.01)
+    two = llm_replica(PoolParams(hardware=Hardware(tp=2)), CATALOGUE)
+    assert two.step.step_ns(StepShape(1, 500)) < 0.8 * whole.step.step_ns(StepShape(1, 500))
+    assert two.price_per_hour == 2 * whole.price_per_hour
