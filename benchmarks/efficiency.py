@@ -40,7 +40,7 @@ MODELS = {
 }
 DTYPES = {"": "bfloat16", "bfloat16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4"}
 SHARES = ("compute", "memory", "attention", "collective_floor")
-TIMES = ("overhead_ns", "host_base_ns", "host_row_ns")
+TIMES = ("overhead_ns", "row_ns")
 HELD_OUT = {
     ("llama-3.1-70b", "H100-SXM", 2, 4),
     ("llama-3.1-70b", "H100-SXM", 2, 64),

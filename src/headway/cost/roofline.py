@@ -23,7 +23,7 @@ class RooflineModel:
         self._terms, self._wires = terms_of(deployment), wires_of(deployment)
         self._dp, self._cp, self._pp = layout.dp, layout.cp, layout.pp
         self._microbatches, self._is_filled = layout.microbatches or layout.pp, layout.is_filled
-        self._overhead = reach.overhead_ns
+        self._overhead, self._row = reach.overhead_ns, reach.row_ns
         self._host_base, self._host_row = reach.host_base_ns, reach.host_row_ns
         self._two_batch = deployment.two_batch
         self._stage_layers = -(-deployment.model.layers // layout.pp)
@@ -43,7 +43,7 @@ class RooflineModel:
         everyone = decodes + prefill
         if self._is_single:
             compute, wires = self._forward((decodes, kv, prefill, pairs, chunks, context), everyone)
-            return compute + wires + self._overhead
+            return compute + wires + self._overhead + self._row * (decodes + chunks)
         if self._dp > 1:
             if decodes:
                 rows = -(-decodes // self._dp)
@@ -80,9 +80,10 @@ class RooflineModel:
             stage = compute + wires
         if self._pp > 1:
             stage += self._wires.hop.ns((a + c) / m)
-        if self._is_filled:  # a microbatch's next token waits for its own way through, or for the others' turns
-            return max(m, self._pp) * stage + self._overhead
-        return (m + self._pp - 1) * stage + self._overhead  # bubble (p - 1) / (m + p - 1)
+        # Filled: a microbatch's next token waits for its own way through, or for the others' turns. Else a bubble of
+        # (p - 1) / (m + p - 1).
+        turns = max(m, self._pp) if self._is_filled else m + self._pp - 1
+        return turns * stage + self._overhead + self._row * (a + e)
 
     def _forward(self, work: Work, everyone: float) -> tuple[float, float]:
         """(compute, communication) of one forward of a stage. Called for every simulated step."""

@@ -161,8 +161,8 @@ def believed(step: StepModel, mode: Literal["linear", "roofline"] = "roofline") 
     more = pairs(0, 2 * _CHUNK) - pairs(0, _CHUNK)
     per_token = max(0.0, (long - short - per_pair * more) / _CHUNK)
     per_row = max(0.0, (wide - one) / (_ROWS - 1) - per_kv)
-    if mode == "roofline":  # a few decodes hide behind the weights: their compute is that of as many prompt tokens
-        per_row = per_token
+    if mode == "roofline":  # a few decodes hide behind the weights: their products are those of as many prompt tokens
+        per_row += per_token
     base = max(0.0, one - per_kv - (per_row if mode == "linear" else 0.0))
     return StepCostParams(base_ns=base, row_ns=per_row, kv_ns=per_kv, token_ns=per_token, pair_ns=per_pair, mode=mode)
 

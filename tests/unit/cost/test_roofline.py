@@ -96,6 +96,14 @@ def test_the_host_gap_is_a_term_of_its_own() -> None:
     assert model.step_ns(decode(8, 100)) == RooflineModel(deployment("llama-3.1-8b")).step_ns(decode(8, 100))
 
 
+@pytest.mark.parametrize("layout", [Layout(), Layout(pp=4), Layout(pp=4, is_filled=True)])
+def test_rows_cost_once_whatever_the_stages(layout: Layout) -> None:
+    reach = msgspec.structs.replace(PERFECT, overhead_ns=1e6, row_ns=1e4)
+    shape = StepShape(15, 1500, 512, pairs(0, 512), 1, 512)
+    more = RooflineModel(deployment("llama-3.1-8b", layout=layout, reach=reach)).step_ns(shape)
+    assert more - RooflineModel(deployment("llama-3.1-8b", layout=layout)).step_ns(shape) == pytest.approx(1e6 + 16e4)
+
+
 def test_tensor_parallel_steps_pay_two_reductions_a_layer() -> None:
     """2L t_AR at the floor: 160 x 38 us for Llama-3.1-70B on 8 H100."""
     model = find_model("llama-3.1-70b")
