@@ -138,7 +138,10 @@ def goodput(view: RunView) -> str:
     ]
     if len(entries) == 1:
         return "<p>Nobody was promised anything: every request that completed counts.</p>"
-    rate = f"{summary.attainment:.1%} of all requests kept every promise: {summary.goodput_per_s:.2f} requests/s"
+    rate = (
+        f"{summary.attainment:.1%} of all requests kept every promise: {summary.goodput_offered_per_s:.2f} of "
+        f"{summary.offered_per_s:.2f} requests/s"
+    )
     return f'<p>{rate}. Refused, failed and unfinished requests are misses.</p><div class="plots">{bars(entries)}</div>'
 
 

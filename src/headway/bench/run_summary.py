@@ -54,7 +54,8 @@ class RunSummary(Summary, frozen=True, kw_only=True):
     unfinished: int = 0
     oldest_unfinished_s: float = 0.0
     virtual_s: float = 0.0
-    offered_per_s: float = 0.0
+    offered_per_s: float = 0.0  # from the first to the last arrival
+    goodput_offered_per_s: float = 0.0  # attainment of that: goodput without the time in which the run only drains
     refused: int = 0  # ended without a replica
     preemptions: int = 0
     prefix_hit_rate: float = 0.0  # cached over prompt tokens of the requests that a replica served
@@ -132,6 +133,7 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
     late = tuple(request for request in closing.unfinished if now_ns - request.age_ns >= warmup_ns)
     load = _load(columns, gaps, closing, late)
     per_s = 1 / load.duration_s if load.duration_s > 0 else 0.0
+    offered_per_s = _offered(columns.floats("sent_ns"), [now_ns - request.age_ns for request in late])
     cold, served = columns.claim("cold_start"), columns.codes("replica") > 0
     asked = float(columns.floats("prompt_tokens")[served].sum())
     return RunSummary(
@@ -140,7 +142,8 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         unfinished=len(late),
         oldest_unfinished_s=max((request.age_ns for request in late), default=0) / NS_PER_S,
         virtual_s=closing.virtual_s,
-        offered_per_s=_offered(columns.floats("sent_ns"), [now_ns - request.age_ns for request in late]),
+        offered_per_s=offered_per_s,
+        goodput_offered_per_s=load.attainment * offered_per_s,
         refused=int((~served & ~columns.completed).sum()),
         preemptions=int(columns.floats("preemptions").sum()),
         prefix_hit_rate=float(columns.floats("cached_tokens")[served].sum()) / asked if asked else 0.0,

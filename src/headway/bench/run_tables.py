@@ -9,13 +9,14 @@ from headway.bench.run_summary import GroupSummary, RunSummary
 from headway.bench.run_view import RunView
 from headway.bench.summary import Quantiles
 
+DRAIN: Final = 1.2  # times as long as arrivals come
 GROUPS_MAX: Final = 20  # rows of a table of tenants
 
 
 def tiles(summary: RunSummary) -> str:
     """The numbers that matter most."""
     shown = [
-        (f"{summary.goodput_per_s:.2f}/s", "goodput"),
+        (f"{summary.goodput_offered_per_s:.2f}/s", "goodput while offered"),
         (f"{summary.attainment:.1%}", "kept every promise"),
         (f"{summary.offered_per_s:.2f}/s", "offered"),
         (f"{summary.completed:,} / {summary.sent:,}", "completed"),
@@ -25,7 +26,19 @@ def tiles(summary: RunSummary) -> str:
         (_ms(summary.tpot_ms.p99), "TPOT p99"),
         (f"{summary.output_tokens_per_s:,.0f}/s", "output tokens"),
     ]
-    return f'<div class="tiles">{"".join(f"<div class=tile><b>{v}</b><span>{n}</span></div>" for v, n in shown)}</div>'
+    found = "".join(f"<div class=tile><b>{value}</b><span>{name}</span></div>" for value, name in shown)
+    return f'<div class="tiles">{found}</div>{drain(summary)}'
+
+
+def drain(summary: RunSummary) -> str:
+    """A word on rates where the run goes on long after the last arrival."""
+    arriving_s = (summary.sent - 1) / summary.offered_per_s if summary.offered_per_s else summary.duration_s
+    if summary.duration_s < DRAIN * arriving_s:
+        return ""
+    return (
+        f'<p class="sub">Arrivals end after {arriving_s:.1f} of {summary.duration_s:.1f} s; then the run drains, which '
+        f"lowers every rate over the whole of it (goodput {summary.goodput_per_s:.2f}/s).</p>"
+    )
 
 
 def _ms(value: float | None) -> str:

@@ -34,6 +34,12 @@ class PoolSample(Protocol):
     def up(self) -> int: ...
 
     @property
+    def waiting(self) -> float: ...
+
+    @property
+    def running(self) -> float: ...
+
+    @property
     def kv_used(self) -> float: ...
 
     @property
@@ -41,10 +47,14 @@ class PoolSample(Protocol):
 
 
 class PoolPoint(msgspec.Struct, frozen=True):
-    """A pool in one bin: mean requests there, and the means of its samples. None: no sample fell into it."""
+    """A pool in one bin: mean requests there, and the means of its samples. None: no sample fell into it.
 
-    waiting: float
-    running: float
+    Requests are counted from their evidence, which names the replica that ended them; where prefill and decode are
+    pools of their own that is half of the truth, and they are counted from samples.
+    """
+
+    waiting: float | None
+    running: float | None
     replicas: float | None = None
     kv_used: float | None = None
     busy: float | None = None
@@ -132,20 +142,25 @@ def _stood(columns: Columns, span: str, among: Mask, edges_ns: Floats) -> Floats
 
 def _pools(columns: Columns, samples: Sequence[PoolSample], edges_ns: Floats) -> dict[str, list[PoolPoint]]:
     known = columns.names("pool")
+    is_staged = any(sample.busy > 0 for sample in samples if sample.pool not in known)
+    fields = [("replicas", "up"), ("kv_used", "kv_used"), ("busy", "busy")]
+    if is_staged:
+        fields += [("waiting", "waiting"), ("running", "running")]
     out = {}
     for name in sorted({*known, *(sample.pool for sample in samples)}):
         among = np.equal(columns.codes("pool"), known.get(name, -1))
-        waiting, running = (_stood(columns, span, among, edges_ns) for span in ("engine", "run"))
         looks = [sample for sample in samples if sample.pool == name]
         at_ns = np.array([sample.at_ns for sample in looks], dtype=np.float64)
         place = np.clip(np.searchsorted(edges_ns, at_ns) - 1, 0, len(edges_ns) - 2)
-        sampled = {
+        means: dict[str, list[float | None]] = {
             field: _means(place, [getattr(sample, found) for sample in looks], len(edges_ns) - 1)
-            for field, found in (("replicas", "up"), ("kv_used", "kv_used"), ("busy", "busy"))
+            for field, found in fields
         }
+        if not is_staged:
+            means["waiting"] = list(_stood(columns, "engine", among, edges_ns).tolist())
+            means["running"] = list(_stood(columns, "run", among, edges_ns).tolist())
         out[name] = [
-            PoolPoint(float(waiting[bin]), float(running[bin]), **{key: found[bin] for key, found in sampled.items()})
-            for bin in range(len(edges_ns) - 1)
+            PoolPoint(**{field: found[bin] for field, found in means.items()}) for bin in range(len(edges_ns) - 1)
         ]
     return out
 

@@ -128,7 +128,7 @@ class Sweep:
         if processes < 1:
             raise ConfigError(f"{processes} processes can run nothing")
         self.store = store
-        self._processes, self._watch, self._run_cell = processes, watch, run
+        self.processes, self._watch, self._run_cell = processes, watch, run
 
     def evaluate(self, cells: Sequence[Cell]) -> list[Result]:
         """Run what is not stored; return the results in the order of the cells. KeyboardInterrupt leaves what ended.
@@ -151,8 +151,8 @@ class Sweep:
         return [msgspec.structs.replace(found[cell.key], changes=cell.changes) for cell in cells]
 
     def _run(self, cells: Sequence[Cell]) -> Iterator[Result | InvariantError]:
-        if self._processes == 1 or len(cells) < 2:
+        if self.processes == 1 or len(cells) < 2:
             yield from map(self._run_cell, cells)
             return
-        with get_context("fork").Pool(min(self._processes, len(cells)), _begin_worker) as pool:
+        with get_context("fork").Pool(min(self.processes, len(cells)), _begin_worker) as pool:
             yield from pool.imap_unordered(self._run_cell, cells)  # leaving the block ends the processes, Ctrl-C too

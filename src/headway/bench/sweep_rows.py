@@ -9,7 +9,14 @@ from headway.bench.metrics import is_less_better, metric
 from headway.bench.sweep import Result
 from headway.core.errors import ConfigError
 
-SHOWN: Final = ("goodput_per_s", "attainment", "ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p99", "output_tokens_per_s")
+SHOWN: Final = (
+    "goodput_offered_per_s",
+    "attainment",
+    "ttft_ms.p50",
+    "ttft_ms.p99",
+    "tpot_ms.p99",
+    "output_tokens_per_s",
+)
 
 
 class Spread(msgspec.Struct, frozen=True):

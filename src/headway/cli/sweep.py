@@ -152,7 +152,7 @@ class Plan:
 
         search = self.search(asked)
         combinations = [dict(zip(self.vary, values, strict=True)) for values in product(*self.vary.values())]
-        found = find(runner, search, combinations, self.seeds, self.scenario, os.cpu_count() or 1)
+        found = find(runner, search, combinations, self.seeds, self.scenario, runner.processes)
         results = [result for one in found for result in one.results]
         check_metrics(results or list(runner.store.results.values()), metrics)
         notes = [_note(one, search) for one in found]
@@ -201,7 +201,7 @@ def sweep(
     hold: Annotated[str, typer.Option(help="The condition of --find, over the mean of the seeds.")] = "attainment>=0.9",
     between: Annotated[str | None, typer.Option(help="Bounds of --find: LOW,HIGH.")] = None,
     tolerance: Annotated[float, typer.Option(help="How close --find gets, as a share of the value.")] = 0.02,
-    metric: Annotated[str, typer.Option(help="Sorts the table; a key of summary.json.")] = "goodput_per_s",
+    metric: Annotated[str, typer.Option(help="Sorts the table; a key of summary.json.")] = "goodput_offered_per_s",
     show: Annotated[str | None, typer.Option(help="More keys of summary.json: ttft_ms.p95,queue_ms.p99")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; unset: one per core.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write a page with heat maps and lines.")] = None,

@@ -9,3 +9,5 @@ class PoolLook(msgspec.Struct, frozen=True):
     up: int
     kv_used: float
     busy: float
+    waiting: float = 0.0
+    running: float = 0.0

@@ -35,10 +35,11 @@ def test_mean_numbers_in_queues_obey_littles_law() -> None:  # SPEC J3
     fleet, ends = simulated()
     found = columns(ends)
     points = series(found, (), fleet.sim.now_ns / NS_PER_S, bins_max=37)
+    mains = [point.pools["main"] for point in points]
     for values, span in (
         ([point.front_waiting for point in points], "front"),
-        ([point.pools["main"].waiting for point in points], "engine"),
-        ([point.pools["main"].running for point in points], "run"),
+        ([pool.waiting or 0.0 for pool in mains], "engine"),
+        ([pool.running or 0.0 for pool in mains], "run"),
     ):
         stood_ns = float((found.floats(f"{span}_to_ns") - found.floats(f"{span}_from_ns")).sum())
         assert area(points, values) == pytest.approx(stood_ns / NS_PER_S)
@@ -73,3 +74,11 @@ def test_service_of_the_tenants_adds_up_and_few_are_named() -> None:  # SPEC I3
     served = sum(area(points, [point.tenants[name] for point in points]) for name in points[0].tenants)
     assert served == pytest.approx(len(ends) * 12)
     assert OTHERS in points[0].tenants
+
+
+def test_requests_of_prefill_and_decode_pools_are_counted_from_samples() -> None:
+    # Evidence names the replica that ended a request, which is not the one where it waited
+    looks = [PoolLook(NS_PER_MS, "main", 1, 0.1, 0.5, 0.0, 3.0), PoolLook(NS_PER_MS, "prefill", 1, 0.1, 0.5, 4.0, 1.0)]
+    (point,) = series(columns([end("req-0", 0, 5, 8)]), looks, 0.01)
+    assert (point.pools["main"].waiting, point.pools["main"].running) == (0.0, 3.0)
+    assert (point.pools["prefill"].waiting, point.pools["prefill"].running) == (4.0, 1.0)
