@@ -10,6 +10,7 @@ from headway.core.request import Request
 from headway.sched.nodes import ControlNode, DiffusionNode, FrontConfig, FrontNode
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import Room
+from headway.sim.catalogue import Additions, Catalogue
 from headway.sim.clients import Stream
 from headway.sim.diffusion_pool import DiffusionPool
 from headway.sim.driver import Machine, SimParams, Simulation
@@ -18,6 +19,7 @@ from headway.sim.network import NetworkParams
 from headway.sim.pools import PoolParams, TruthParams
 from headway.workload.offered import Source
 
+CATALOGUE = Catalogue(Additions())
 EXACT = TruthParams(scale=1.0, jitter=0.0, spread=0.0)
 # Whatever comes goes to a replica at once: their order is looked at, not the front's.
 FRONT_CONFIG = FrontConfig(router=PolicyChoice("least_work"), room=Room(cold_requests=1_000_000))
@@ -28,7 +30,7 @@ class Studio:
 
     def __init__(self, *pools: PoolParams, front: FrontConfig = FRONT_CONFIG, seed: int = 0, log: bool = False) -> None:
         self.sim = Simulation(SimParams(network=NetworkParams(latency_ns=0), flush_ns=0, log=log))
-        self.pools = [DiffusionPool(replace(pool, kind="diffusion"), seed) for pool in pools]
+        self.pools = [DiffusionPool(replace(pool, kind="diffusion"), CATALOGUE, seed) for pool in pools]
         self.sim.add(FRONT, Machine(lambda _: FrontNode(FRONT, front)))
         self.sim.add(CONTROL, Machine(lambda _: ControlNode(CONTROL, None)))
         for pool in self.pools:

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.sim.studios import EXACT, FRONT_CONFIG, Studio
+from tests.sim.studios import CATALOGUE, EXACT, FRONT_CONFIG, Studio
+from tests.sim.systems import linear, scenario
+from tests.sim.systems import ran as ran_system
 
 from headway.core.request import Slo
 from headway.core.units import NS_PER_S, ns_from_s
@@ -18,15 +20,19 @@ from headway.cost.diffusion_devices import Execution
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.registry import PolicyChoice
 from headway.sim.diffusion_pool import denoise_cost
+from headway.sim.eventlog import replay
 from headway.sim.pools import PoolParams, TruthParams
 from headway.workload.arrivals import Poisson
-from headway.workload.diffusion import Diffusion, DiffusionSource, PictureShape
+from headway.workload.diffusion import DiffusionSource
+from headway.workload.lengths import Lengths
 from headway.workload.mint import Served
+from headway.workload.spec import Diffusion, PictureShape, Synthetic
 
 MODEL = "Wan2.1-1.3B"
 PICTURE = PictureShape(share=0.95, height=480, width=832, steps=20)  # 0.5 s on an H100
 VIDEO = PictureShape(share=0.05, height=480, width=832, frames=81, steps=20)  # 22 s
 PIXELS = 480 * 832
+SERVED = [Served(MODEL, kind="diffusion")]
 
 
 def pool(
@@ -45,7 +51,7 @@ def pool(
     )
 
 
-COST = denoise_cost(pool("fifo"))
+COST = denoise_cost(pool("fifo"), CATALOGUE)
 
 
 def workload(
@@ -53,9 +59,10 @@ def workload(
 ) -> DiffusionSource:
     """A mix that keeps so many replicas busy for `load` of the time, as the catalogue has it."""
     spec = Diffusion(arrivals=Poisson(rate_per_s=1.0), count=count, shapes=shapes)
-    drawn = [left_ns(COST, one.request) for one in DiffusionSource(spec, "w", 1, [Served(MODEL)]).first()]  # type: ignore[arg-type]  # all are pictures
+    mix = DiffusionSource(spec, "w", 1, SERVED).first()
+    drawn = [left_ns(COST, one.request) for one in mix]  # type: ignore[arg-type]  # all are pictures
     rate = load * replicas / (float(np.mean(drawn)) / NS_PER_S)
-    return DiffusionSource(replace(spec, arrivals=Poisson(rate_per_s=rate)), "w", 1, [Served(MODEL)])
+    return DiffusionSource(replace(spec, arrivals=Poisson(rate_per_s=rate)), "w", 1, SERVED)
 
 
 def waits(ran: Studio, source: DiffusionSource) -> tuple[np.ndarray, np.ndarray]:
@@ -194,3 +201,25 @@ def test_admission_by_the_known_duration_keeps_deadlines_past_the_knee() -> None
     assert open_refused == 0
     assert known_refused > 0
     assert known_kept > 1.5 * open_kept  # 205 against 124 of 300; 200 can be kept
+
+
+def test_text_and_pictures_share_one_simulation() -> None:  # SPEC J1
+    text = linear(name="text", model="llama-3.1-8b")
+    pictures = pool("aging", "draw", 2)
+    wanted = scenario(
+        text,
+        pictures,
+        workload=(
+            Synthetic(name="write", count=40, arrivals=Poisson(rate_per_s=20.0), prompt=Lengths(mean=100.0)),
+            Diffusion(name="draw", count=40, arrivals=Poisson(rate_per_s=2.0), shapes=(PICTURE, VIDEO)),
+        ),
+    )
+    system, kept = ran_system(wanted, log=True)
+    assert {record.outcome for _, _, record in kept.ended} == {"ok"}
+    where = {(one.request.id.split("-")[1], f"{record.replica}".split("-")[1]) for one, _, record in kept.ended}
+    assert where == {("write", "text"), ("draw", "draw")}
+    assert len(kept.ended) == 80
+    for place, node in enumerate(system.pools[1].replicas):
+        assert replay(system.pools[1].build(place, 1), system.sim.log.of(node)) is None
+    again, _ = ran_system(wanted, log=True)
+    assert again.sim.log.digest() == system.sim.log.digest()  # SPEC J6

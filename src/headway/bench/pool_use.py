@@ -6,7 +6,7 @@ from typing import Final
 from headway.bench.run_summary import PoolUse
 from headway.core.units import NS_PER_S
 from headway.sim.probe import Sample
-from headway.sim.system import Pool, System
+from headway.sim.system import AnyPool, System
 
 S_PER_HOUR: Final = 3600
 
@@ -19,7 +19,7 @@ def pool_use(system: System, samples: Sequence[Sample]) -> dict[str, PoolUse]:
     }
 
 
-def _use(system: System, pool: Pool, samples: Sequence[Sample]) -> PoolUse:
+def _use(system: System, pool: AnyPool, samples: Sequence[Sample]) -> PoolUse:
     now_ns, replicas = system.sim.now_ns, len(pool.replicas)
     busy_ns = 0
     counts: dict[str, int] = {"steps": 0}
@@ -29,7 +29,7 @@ def _use(system: System, pool: Pool, samples: Sequence[Sample]) -> PoolUse:
             busy_ns += executor.busy_ns
         for name, value in system.counters(node).items():
             counts[name] = counts.get(name, 0) + value
-    devices = replicas * pool.params.hardware.devices
+    devices = replicas * pool.params.devices
     hours = now_ns / NS_PER_S / S_PER_HOUR
     looks = max(1, len(samples))
     has_kv = pool.params.kind == "llm"

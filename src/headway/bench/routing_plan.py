@@ -26,6 +26,7 @@ CAPACITY: Final = {"uniform": 1.0, "starved": 0.95, "mixed": 0.675}  # prefill r
 TUNING_SEED: Final = 7
 TUNING_LOAD: Final = 1.25
 SWEEP: Final = 5  # configurations that each policy may try, its default among them
+NOT_COMPARED: Final = frozenset({"least_work"})  # for pictures and videos; what is compared here is text
 GRIDS: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     "round_robin": {},
     "power_of_two": {},

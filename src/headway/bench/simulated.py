@@ -143,6 +143,9 @@ def policies(scenario: Scenario) -> dict[str, str]:
     """Return which policies decide, by their key."""
     chosen = {"front.router": scenario.front.router.type, "front.admission": scenario.front.admission.type}
     for pool in scenario.pools:
+        if pool.kind == "diffusion":
+            chosen[f"pools.{pool.name}.diffusion.order"] = pool.diffusion.order.type
+            continue
         chosen[f"pools.{pool.name}.scheduler.order"] = pool.scheduler.order.type
         chosen[f"pools.{pool.name}.scheduler.chunk"] = pool.scheduler.chunk.type
         chosen[f"pools.{pool.name}.worker.pace"] = pool.worker.pace.type
@@ -161,10 +164,10 @@ def run_table(summary: RunSummary) -> str:
     ]
     for name, pool in summary.pool_use.items():
         counts, kv_used = pool.counters, "-" if pool.kv_used is None else f"{pool.kv_used:.1%}"
-        asked = counts.get("prefix_query_tokens", 0)
+        asked, steps = counts.get("prefix_query_tokens", 0), counts.get("steps", 0) + counts.get("denoise_steps", 0)
         hits = counts.get("prefix_hit_tokens", 0) / asked if asked else 0.0
         lines.append(
             f"{name:<14}{pool.replicas:>9}{pool.busy:>8.1%}{kv_used:>8}{pool.waiting:>9.1f}"
-            f"{counts.get('steps', 0):>9}{counts.get('preemptions', 0):>11}{hits:>8.1%}"
+            f"{steps:>9}{counts.get('preemptions', 0):>11}{hits:>8.1%}"
         )
     return "\n".join(lines)

@@ -19,7 +19,7 @@ class DiffusionWorker:
     def __init__(self, machine: DiffusionMachine, reporter: Reporter) -> None:
         self.out: list[Effect] = []
         self.machine, self.reporter, self.rates = machine, reporter, Rates()
-        self._numbers = DiffusionNumbers(machine)
+        self.numbers = DiffusionNumbers(machine)
         self.is_draining = False
         self._stays: dict[int, Stay] = {}
         self._by_request: dict[RequestId, Stay] = {}
@@ -99,7 +99,7 @@ class DiffusionWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        numbers = Numbers(self._numbers, self.rates, 0, self.is_draining, denoise=self.machine)
+        numbers = Numbers(self.numbers, self.rates, 0, self.is_draining, denoise=self.machine)
         self.reporter.report(numbers, at_ns, self.out)
 
     def _finish(self, stay: Stay, reason: FinishReason, at_ns: Ns) -> None:

@@ -7,6 +7,8 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.cost.devices import Device, find_device
+from headway.cost.diffusion_devices import Chip, Reach, chip
+from headway.cost.diffusion_models import DiffusionModel, diffusion_model
 from headway.cost.efficiency import Efficiency, find_efficiency
 from headway.cost.links import Link, find_link
 from headway.cost.models import LlmModel
@@ -21,6 +23,8 @@ class Additions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: tuple[Link, ...] = ()
     models: tuple[LlmModel, ...] = ()
     efficiencies: tuple[Efficiency, ...] = ()
+    denoisers: tuple[DiffusionModel, ...] = ()
+    reaches: dict[str, Reach] = {}  # what denoisers reach of a device, by its name
     hf_configs: dict[str, str] = {}  # models by the path of their Hugging Face config.json
 
 
@@ -32,6 +36,8 @@ class Catalogue:
         self._devices = {entry.name: entry for entry in additions.devices}
         self._links = {entry.name: entry for entry in additions.links}
         self._efficiencies = {entry.name: entry for entry in additions.efficiencies}
+        self._denoisers = {entry.name: entry for entry in additions.denoisers}
+        self._reaches = additions.reaches
         self._models = {entry.name: entry for entry in additions.models}
         self._models |= {name: read_hf_config(name, Path(path)) for name, path in additions.hf_configs.items()}
 
@@ -50,6 +56,14 @@ class Catalogue:
     def model(self, name: str) -> LlmModel:
         """Return a model. Raises ConfigError with the nearest name."""
         return find_model(name, self._models)
+
+    def denoiser(self, name: str) -> DiffusionModel:
+        """Return a diffusion model. Raises ConfigError with the known names."""
+        return diffusion_model(name, self._denoisers)
+
+    def chip(self, device: str, link: str) -> Chip:
+        """Return a device as denoisers reach it. Raises ConfigError for one that nobody measured."""
+        return chip(self.device(device), self.link(link), self._reaches)
 
     def efficiency(self, name: str) -> Efficiency:
         """Return what an engine reaches. Raises ConfigError with the nearest name."""

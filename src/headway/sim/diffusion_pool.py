@@ -6,22 +6,20 @@ from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.core.ports import Node
 from headway.core.reports import DenoiseCoefficients
-from headway.cost.devices import Device, find_device
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.diffusion_devices import chip, coefficients, pixels_fit
-from headway.cost.diffusion_models import diffusion_model
-from headway.cost.links import find_link
+from headway.cost.diffusion_devices import coefficients, pixels_fit
 from headway.sched.config import Membership
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.nodes import DiffusionNode
+from headway.sim.catalogue import Catalogue
 from headway.sim.denoise_truth import DenoiseTruth
 from headway.sim.driver import Machine
 from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.pools import PoolParams
 
 
-def denoise_cost(pool: PoolParams) -> DenoiseCoefficients:
+def denoise_cost(pool: PoolParams, catalogue: Catalogue) -> DenoiseCoefficients:
     """Return what the catalogues say of a pool's model on its devices. Raises ConfigError."""
     hardware, run = pool.hardware, pool.execution
     if hardware.devices > 1:
@@ -29,13 +27,13 @@ def denoise_cost(pool: PoolParams) -> DenoiseCoefficients:
             f"pool {pool.name}: a denoiser is not split by hardware.tp, pp, cp or dp ({hardware.devices} devices); "
             "set execution.sp to the devices of its sequence-parallel group, or raise replicas"
         )
-    link = find_link(hardware.link) if hardware.link else None
-    return coefficients(diffusion_model(pool.model), chip(find_device(hardware.device), link), run)
+    return coefficients(catalogue.denoiser(pool.model), catalogue.chip(hardware.device, hardware.link), run)
 
 
-def machine_params(pool: PoolParams, device: Device) -> DiffusionParams:
+def machine_params(pool: PoolParams, catalogue: Catalogue) -> DiffusionParams:
     """Return the scheduler's settings with the largest request that fits. Raises ConfigError."""
-    fits = pixels_fit(diffusion_model(pool.model), device, pool.execution, pool.engine.memory_share)
+    device = catalogue.device(pool.hardware.device)
+    fits = pixels_fit(catalogue.denoiser(pool.model), device, pool.execution, pool.engine.memory_share)
     asked = pool.diffusion.pixels_max
     if fits < 1 or (asked is not None and asked > fits):
         raise ConfigError(
@@ -49,15 +47,17 @@ def machine_params(pool: PoolParams, device: Device) -> DiffusionParams:
 class DiffusionPool:
     """The replicas of one entry of `pools`."""
 
-    def __init__(self, params: PoolParams, seed: int) -> None:
+    kv_blocks = 0  # of a replica: it has no KV
+
+    def __init__(self, params: PoolParams, catalogue: Catalogue, seed: int) -> None:
         """`seed`: the scenario's. Raises ConfigError for what fits nowhere."""
-        device = find_device(params.hardware.device)
+        device = catalogue.device(params.hardware.device)
         self.params = params
         self.replicas = [NodeId(f"rep-{params.name}-{place}") for place in range(params.replicas)]
-        self.cost = denoise_cost(params)
+        self.cost = denoise_cost(params, catalogue)
         self.price_per_hour = device.price_per_hour * self.cost.devices  # of one replica, in USD
         self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node) for node in self.replicas}
-        self._machine = machine_params(params, device)
+        self._machine = machine_params(params, catalogue)
         self.build(0, 1)  # what the scheduler refuses is said now, not when the simulation runs
 
     def build(self, place: int, incarnation: int) -> Node:

@@ -88,3 +88,8 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 f"pool {self.name}: scheduler.async_depth = {self.scheduler.async_depth} and worker.credits = "
                 f"{self.worker.credits} are the same steps in flight; give both the same value"
             )
+
+    @property
+    def devices(self) -> int:
+        """Devices that a replica holds."""
+        return self.execution.devices if self.kind == "diffusion" else self.hardware.devices

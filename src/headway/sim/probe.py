@@ -6,7 +6,7 @@ import msgspec
 
 from headway.core.ids import NodeId
 from headway.core.units import Ns, ns_from_ms
-from headway.sim.system import Pool, System
+from headway.sim.system import AnyPool, System
 
 LOOKS_MAX: Final = 512  # of one pool; then pairs are merged and the interval is twice as long
 
@@ -47,7 +47,7 @@ class Probe:
             self._interval_ns *= 2
         self._wait()
 
-    def _of(self, pool: Pool, at_ns: Ns) -> Sample:
+    def _of(self, pool: AnyPool, at_ns: Ns) -> Sample:
         waiting = running = up = free = total = busy_ns = 0
         for node in pool.replicas:
             life = self._system.sim.lives[node]
@@ -57,12 +57,12 @@ class Probe:
                 self._busy_ns[node] = life.executor.busy_ns
             if not life.is_alive:
                 continue
-            machine = self._system.worker(node).worker.machine
+            machine = self._system.numbers(node)
             up += 1
             waiting += machine.waiting
             running += machine.running
             free += machine.kv_blocks_free
-            total += pool.replica.limits.kv_blocks
+            total += pool.kv_blocks
         busy = busy_ns / (self._interval_ns * len(pool.replicas))
         kv_used = 1 - free / total if total else 0.0
         return Sample(at_ns, pool.params.name, up, waiting, running, kv_used, busy, kv_used)

@@ -8,5 +8,5 @@ from headway.workload.offered import Source
 
 def source_of(scenario: Scenario) -> Source:
     """Return the clients of a scenario. Raises ConfigError for a workload that asks for what nobody serves."""
-    served = {pool.model: Served(pool.model, pool.engine.block_size) for pool in scenario.pools}
+    served = {pool.model: Served(pool.model, pool.engine.block_size, pool.kind) for pool in scenario.pools}
     return build(scenario.workload, scenario.seed, list(served.values()))

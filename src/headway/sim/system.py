@@ -5,6 +5,7 @@ Nothing here decides: nodes are built as `headway serve` builds them, only engin
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,10 +16,12 @@ from headway.core.units import Ns
 from headway.cost.llm import StepCost
 from headway.sched.config import FrontConfig, Membership
 from headway.sched.llm.machine import LlmMachine
-from headway.sched.nodes import ControlNode, FrontNode, WorkerNode
+from headway.sched.nodes import ControlNode, DiffusionNode, FrontNode, WorkerNode
+from headway.sched.reporter import ReplicaNumbers
 from headway.sched.router.machine import PdPools
 from headway.sim.catalogue import Catalogue
 from headway.sim.clients import Sink
+from headway.sim.diffusion_pool import DiffusionPool
 from headway.sim.door import Asked, Door
 from headway.sim.driver import Machine, SimParams, Simulation
 from headway.sim.fleet import CONTROL, FRONT
@@ -59,6 +62,7 @@ class Pool:
         self.params, self._lengths = params, lengths
         self.replicas = replica_ids(params)
         self.replica: LlmReplica = llm_replica(params, catalogue)
+        self.kv_blocks = self.replica.limits.kv_blocks  # of a replica
         self.price_per_hour = self.replica.price_per_hour  # of one replica, in USD
         self.truths = {node: ModelTruth(self.replica.step, params.truth, seed, node) for node in self.replicas}
 
@@ -78,6 +82,9 @@ class Pool:
         return Machine(partial(self.build, place), engine, self.truths[self.replicas[place]])
 
 
+AnyPool: TypeAlias = Pool | DiffusionPool
+
+
 class System:
     """One front, the control node and every pool, in one simulation."""
 
@@ -92,13 +99,18 @@ class System:
         gateway = scenario.gateway
         self.sim.offers.door = Door(scenario.network.client_ns, gateway.request_ns, self._promised, gateway.processes)
         lengths = self.sim.offers.lengths
-        self.pools = [Pool(pool, catalogue, scenario.seed, lengths) for pool in scenario.pools]
+        self.pools: list[AnyPool] = [
+            DiffusionPool(pool, catalogue, scenario.seed)
+            if pool.kind == "diffusion"
+            else Pool(pool, catalogue, scenario.seed, lengths)
+            for pool in scenario.pools
+        ]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
         self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
         for pool in self.pools:
             for place, node in enumerate(pool.replicas):
                 self.sim.add(node, pool.machine(place))
-        self._devices = {node: pool.params.hardware.devices for pool in self.pools for node in pool.replicas}
+        self._devices = {node: pool.params.devices for pool in self.pools for node in pool.replicas}
         self._kv_bytes_per_s = network.copy_bytes_per_s
         self.sim.network.copy_bytes_per_s = self._copy_bytes_per_s
         self.sim.offer(FRONT, source)
@@ -137,9 +149,14 @@ class System:
         assert isinstance(node, WorkerNode)
         return node
 
+    def numbers(self, replica: NodeId) -> ReplicaNumbers:
+        """What a replica of any pool reports, as of now."""
+        node = self.sim.lives[replica].node
+        return node.worker.numbers if isinstance(node, DiffusionNode) else self.worker(replica).worker.machine
+
     def counters(self, replica: NodeId) -> Mapping[str, int]:
         """What a replica's scheduler has counted since it started."""
-        return self.worker(replica).worker.machine.counters()
+        return self.numbers(replica).counters()
 
     @property
     def replicas(self) -> Sequence[NodeId]:

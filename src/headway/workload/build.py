@@ -10,6 +10,7 @@ from headway.core.errors import ConfigError
 from headway.core.ids import RequestId
 from headway.core.units import Ns
 from headway.workload import azure, burstgpt, mooncake, qwen, replay, sharegpt
+from headway.workload.diffusion import DiffusionSource
 from headway.workload.mint import Mint, Served
 from headway.workload.offered import Offered, Source
 from headway.workload.rows import check_readable, spread
@@ -19,6 +20,8 @@ from headway.workload.spec import (
     Azure,
     BurstGpt,
     ClosedLoop,
+    Diffusion,
+    LanguageParams,
     Mooncake,
     Qwen,
     Replay,
@@ -60,13 +63,15 @@ def build(specs: Sequence[WorkloadParams], seed: int, served: Sequence[Served], 
         raise ConfigError("workload: a scenario has one or more tables [[workload]], each with a kind")
     return MergedSource(
         {
-            name: _source(spec, Mint(spec, name, seed, served), folder)
+            name: DiffusionSource(spec, name, seed, served)
+            if isinstance(spec, Diffusion)
+            else _source(spec, Mint(spec, name, seed, served), folder)
             for name, spec in zip(names(specs), specs, strict=True)
         }
     )
 
 
-def _source(spec: WorkloadParams, mint: Mint, folder: Path) -> Source:
+def _source(spec: LanguageParams, mint: Mint, folder: Path) -> Source:
     match spec:
         case Synthetic():
             return SyntheticSource(spec, mint)

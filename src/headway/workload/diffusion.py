@@ -2,50 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Annotated
-
-import msgspec
 
 from headway.core.draw import draw_unit
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, RequestId
 from headway.core.request import DiffusionRequest, LoraUse
 from headway.core.units import Ns
-from headway.workload.arrivals import Arrivals, Poisson
 from headway.workload.mint import Served, faster, scaled_times, served_model, tenant
 from headway.workload.offered import Offered
-from headway.workload.spec import Common, Count, Positive
-
-Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class PictureShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One kind of request; `share` of all, against the shares of the others."""
-
-    share: Positive = 1.0
-    height: Pixels = 1024
-    width: Pixels = 1024
-    steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 28
-    frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1  # more than one: a video
-    fps: Natural = 0
-    n: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # pictures of one prompt
-    guidance_scale: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # 0: the model's
-    passes: Annotated[int, msgspec.Meta(ge=0, le=3)] = 0  # forward passes per step; 0: the model's
-    reference_tokens: Natural = 0  # of reference pictures: an edit of one has as many as its picture
-    loras: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # adapters to draw one of; 0: none
-    control_nets: Annotated[int, msgspec.Meta(ge=0, le=4)] = 0
-    image_prompts: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
-    deterministic: bool = False  # shares no batch
-
-
-class Diffusion(Common, frozen=True, kw_only=True, omit_defaults=True, tag="diffusion"):
-    """Single requests, open loop."""
-
-    arrivals: Arrivals = Poisson(rate_per_s=1.0)  # when
-    rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
-    count: Count = 200  # requests
-    shapes: tuple[PictureShape, ...] = (PictureShape(),)  # what is asked for
+from headway.workload.spec import Diffusion
 
 
 class DiffusionSource:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.workload.arrivals import Arrivals, gamma_variate, times
 from headway.workload.offered import Offered
 from headway.workload.prompts import Prompt
-from headway.workload.spec import Common, Language, Think
+from headway.workload.spec import Common, Diffusion, Language, Think
 
 _NORMAL: Final = NormalDist()
 
@@ -26,6 +26,7 @@ class Served(msgspec.Struct, frozen=True):
 
     model: str
     block_tokens: int = 16
+    kind: Literal["llm", "diffusion"] = "llm"
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -112,10 +113,13 @@ def served_model(spec: Common, name: str, served: Sequence[Served]) -> Served:
     """The model that a workload asks for. Raises ConfigError when nothing serves it."""
     if not served:
         raise ConfigError("workload: nothing is served that it could ask for")
-    found = [one for one in served if not spec.model or one.model == spec.model]
+    kind = "diffusion" if isinstance(spec, Diffusion) else "llm"
+    alike = [one for one in served if one.kind == kind]
+    found = [one for one in alike if not spec.model or one.model == spec.model]
     if not found:
-        known = ", ".join(one.model for one in served)
-        raise ConfigError(f"workload {name!r}: model {spec.model!r} is served by no pool; served are: {known}")
+        known = ", ".join(one.model for one in alike) or "none"
+        asked = f"model {spec.model!r} is" if spec.model else f"it needs a model of kind {kind}, which is"
+        raise ConfigError(f"workload {name!r}: {asked} served by no pool; served are: {known}")
     return found[0]
 
 

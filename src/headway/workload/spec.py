@@ -23,6 +23,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**7)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 AtLeastZero = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 FilePath = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_]*$", max_length=32)]
 
 
@@ -198,7 +199,36 @@ def _check_context(spec: Sessions | ShareGpt, system_tokens: int) -> None:
         )
 
 
-WorkloadParams: TypeAlias = Synthetic | Sessions | ClosedLoop | Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay
+class PictureShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One kind of request of a diffusion workload."""
+
+    share: Positive = 1.0  # of all requests, against the shares of the other shapes
+    height: Pixels = 1024  # pixels
+    width: Pixels = 1024  # pixels
+    steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 28  # denoise steps
+    frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1  # more than one: a video
+    fps: Many = 0  # of a video
+    n: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # pictures of one prompt
+    guidance_scale: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # 0: the model's
+    passes: Annotated[int, msgspec.Meta(ge=0, le=3)] = 0  # forward passes per step; 0: the model's
+    reference_tokens: Many = 0  # of reference pictures: an edit of one has as many as its picture
+    loras: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # adapters to draw one of; 0: none
+    control_nets: Annotated[int, msgspec.Meta(ge=0, le=4)] = 0  # networks beside the denoiser, at every step
+    image_prompts: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0  # pictures that an IP-Adapter encodes
+    deterministic: bool = False  # shares no batch
+
+
+class Diffusion(Common, frozen=True, kw_only=True, omit_defaults=True, tag="diffusion"):
+    """Single requests, open loop."""
+
+    arrivals: Arrivals = Poisson(rate_per_s=1.0)  # when
+    rate_scale: Positive = 1.0  # multiplies `arrivals.rate_per_s`
+    count: Count = 200  # requests
+    shapes: tuple[PictureShape, ...] = (PictureShape(),)  # what is asked for
+
+
+LanguageParams: TypeAlias = Synthetic | Sessions | ClosedLoop | Mooncake | Azure | BurstGpt | Qwen | ShareGpt | Replay
+WorkloadParams: TypeAlias = LanguageParams | Diffusion
 
 
 def names(specs: Sequence[Common]) -> list[str]:

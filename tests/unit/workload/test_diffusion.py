@@ -9,11 +9,12 @@ from headway.core.errors import ConfigError
 from headway.core.request import DiffusionRequest
 from headway.core.units import NS_PER_S
 from headway.workload.arrivals import Poisson, Regular
-from headway.workload.diffusion import Diffusion, DiffusionSource, PictureShape
+from headway.workload.build import build
+from headway.workload.diffusion import DiffusionSource
 from headway.workload.mint import Served
-from headway.workload.spec import SloParams
+from headway.workload.spec import Diffusion, PictureShape, SloParams, Synthetic
 
-SERVED = [Served("flux"), Served("wan")]
+SERVED = [Served("llama"), Served("flux", kind="diffusion"), Served("wan", kind="diffusion")]
 MIX = Diffusion(
     arrivals=Poisson(rate_per_s=5.0),
     count=2000,
@@ -56,7 +57,19 @@ def test_a_promise_is_fixed_at_arrival() -> None:  # SPEC L-4
 
 
 def test_what_is_asked_of_nobody_is_refused() -> None:
-    with pytest.raises(ConfigError, match="model 'sdxl' is served by no pool"):
-        DiffusionSource(Diffusion(model="sdxl"), "w", 0, SERVED)
+    with pytest.raises(ConfigError, match="model 'llama' is served by no pool; served are: flux, wan"):
+        DiffusionSource(Diffusion(model="llama"), "w", 0, SERVED)
+    with pytest.raises(ConfigError, match="it needs a model of kind diffusion, which is served by no pool"):
+        build([Diffusion()], 0, SERVED[:1])
     with pytest.raises(ConfigError, match="shapes is empty"):
         DiffusionSource(Diffusion(shapes=()), "w", 0, SERVED)
+
+
+def test_text_and_pictures_are_merged_and_each_goes_to_its_own_kind() -> None:  # SPEC J2
+    specs = [Diffusion(name="draw", count=30), Synthetic(name="write", count=30)]
+    offered = list(build(specs, 0, SERVED).first())
+    assert [one.request.arrived_ns for one in offered] == sorted(one.request.arrived_ns for one in offered)
+    assert {(type(one.request).__name__, one.request.model) for one in offered} == {
+        ("DiffusionRequest", "flux"),
+        ("LlmRequest", "llama"),
+    }

@@ -77,7 +77,7 @@ def test_the_reference_shows_every_kind_once_with_its_comments() -> None:
     assert 'table by `kind`: "synthetic", "sessions", "closed_loop"' in page
     assert page.count('## [[workload]] kind = "sessions"') == 1
     assert page.count('## [workload[].arrivals] kind = "gamma"') == 1
-    assert page.count("`tenants` | integer (≥ 1, ≤ 1000000000) | `1` | more than one: TENANT-0") == 9
+    assert page.count("`tenants` | integer (≥ 1, ≤ 1000000000) | `1` | more than one: TENANT-0") == 10
 
 
 def test_the_example_of_the_page_is_a_workload() -> None:
