@@ -60,8 +60,10 @@ class Chorus:
         """Count one; return whose predicted length proved too short by it, and who is watched."""
         verse = self._verse(replica)
         verse.tick(token, step, at_ns)
-        due = verse.due.pop(verse.count, ())
-        here = list(dict.fromkeys(t for t in due if t.beats is verse and t.beat_due == verse.count))
+        due = verse.due.pop(verse.count, None)
+        if due is None and not verse.watched:
+            return [], []
+        here = list(dict.fromkeys(t for t in due or () if t.beats is verse and t.beat_due == verse.count))
         if verse.watched:
             verse.watched = [t for t in verse.watched if t.beats is verse and t.take_over is not None]
         return here, verse.watched

@@ -71,6 +71,11 @@ class Departures:
                 if chunk.seq in self._prefilled:
                     self._prefilled[chunk.seq] = chunk.start + chunk.count
 
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing is on its way."""
+        return not self.open and not self._held
+
     def settle(self, at_ns: Ns) -> None:
         """After any event: start what may start, and end what lost its reason."""
         for outgoing in list(self.open.values()):

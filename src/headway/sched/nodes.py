@@ -157,6 +157,9 @@ class FrontNode:
 
     def _fold(self, event: Event) -> None:
         front, at_ns = self.front, event.at_ns
+        if type(event) is MessageArrived:  # most events are
+            self._message(event)
+            return
         match event:
             case RequestArrived():
                 self._arrived(event)
@@ -170,8 +173,6 @@ class FrontNode:
                 front.stream_closed(event)
             case TimerFired():
                 front.timer(event.timer, at_ns)
-            case MessageArrived():
-                self._message(event)
             case PeerJoined():
                 self._joined(event)
             case PeerLost():
@@ -188,10 +189,10 @@ class FrontNode:
     def _message(self, event: MessageArrived) -> None:
         front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
         self.watch.heard[src] = at_ns
+        if type(message) is Tokens:
+            front.streaming.tokens(src, message, at_ns)
+            return  # the steady state: nothing else can change
         match message:
-            case Tokens():
-                front.streaming.tokens(src, message, at_ns)
-                return  # the steady state: nothing else can change
             case Begun():
                 front.streaming.begun(src, message, at_ns)
             case Finished():

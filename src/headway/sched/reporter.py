@@ -140,10 +140,14 @@ class Reporter:
         self._key: tuple[int, ...] = ()
         self._is_heard_anew = True  # somebody has not heard yet what the cache holds
 
+    def is_early(self, at_ns: Ns) -> bool:
+        """True while the timer will ask, whatever has changed."""
+        return self._is_timer_set and self._last_ns is not None and at_ns - self._last_ns < self._interval_ns
+
     def report(self, numbers: Numbers, at_ns: Ns, out: list[Effect]) -> None:
         """Send a report when something changed and the interval is over."""
-        if self._is_timer_set and self._last_ns is not None and at_ns - self._last_ns < self._interval_ns:
-            return  # the timer will ask, whatever has changed
+        if self.is_early(at_ns):
+            return
         machine = numbers.machine
         key = (
             machine.waiting,

@@ -76,6 +76,13 @@ class Choir:
     def emit(self, done: StepDone, plan: StepPlan, stays: dict[int, Stay], out: list[Effect]) -> None:
         """Send each front its tokens of this step, in one message."""
         at_ns, step, is_scored = done.at_ns, done.step, bool(done.scores)
+        if not done.seqs and done.beat >= 0:  # steady decode
+            self._beats.tick(done.beat, step, at_ns)
+            for front, members in self._stays.items():
+                if members:
+                    left = tuple(self._left.pop(front)) if front in self._left else ()
+                    out.append(Send(front, Tokens((), (), (), (), step, left=left, beat=done.beat)))
+            return
         rows: dict[NodeId, Rows] = {}
         joined: set[int] = set()
         if done.beat >= 0:

@@ -24,6 +24,8 @@ class Streaming:
             self._recovery.hedge_spoke(src, message.requests, message.epochs, at_ns)
         if message.beat >= 0 or message.left:
             self._beat(src, message, at_ns)
+            if not message.requests:
+                return
         for tracked, deliver in self._book.take(src, message, at_ns):
             self._out.append(deliver)
             if deliver.index == 0 or tracked.attempts:

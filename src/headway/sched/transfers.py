@@ -33,8 +33,10 @@ class Transfers:
 
     def settle(self, at_ns: Ns) -> None:
         """After any event: start and end what can be."""
-        self.departures.settle(at_ns)
-        self.arrivals.settle(at_ns)
+        if not self.departures.is_idle:
+            self.departures.settle(at_ns)
+        if self.arrivals.open:
+            self.arrivals.settle(at_ns)
 
     def peer(self, src: NodeId, message: MigrateReserved | StageSent | StageAck | Handover | Commit | Abort) -> None:
         """One message of the protocol between source and destination. What is not known here is ignored or ended."""

@@ -171,9 +171,12 @@ class LlmWorker:
         plan, timing = opened.plan, done.timing
         if plan.kind == "dummy":
             return None
-        self._choir.sort_out(plan, self.stays)
-        fold_rows(self.stays, plan, opened.planned_ns, self.sums)
-        fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
+        if plan.chunks or plan.join or plan.leave or plan.preempt or plan.pause:
+            self._choir.sort_out(plan, self.stays)
+            fold_rows(self.stays, plan, opened.planned_ns, self.sums)
+            fold_chunks(self.stays, plan, self.sums.fold(plan.tokens, timing))
+        else:
+            self.sums.fold(plan.decodes, timing)
         step_ns = timing.done_ns - timing.started_ns
         self.rates.step(step_ns, timing.plan_ns)
         if plan.prefill_tokens or self.machine.waiting:
@@ -229,7 +232,7 @@ class LlmWorker:
     def pump(self, at_ns: Ns) -> None:
         """Plan while a credit is free, something can run, and the pace says now."""
         while self.has_credit and self.machine.runnable:
-            due_ns = self._pace.plan_at(at_ns, self._in_flight())
+            due_ns = at_ns if self._pace.is_prompt else self._pace.plan_at(at_ns, self._in_flight())
             if due_ns > at_ns:
                 if self._plan_due_ns is None or self._plan_due_ns <= at_ns or due_ns < self._plan_due_ns:
                     self._plan_due_ns = due_ns
@@ -271,6 +274,8 @@ class LlmWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
+        if self.reporter.is_early(at_ns):
+            return
         numbers = Numbers(self.machine, self.rates, self._limits.kv_blocks, self.is_draining, self.machine)
         self.reporter.report(numbers, at_ns, self.out)
 

@@ -88,11 +88,22 @@ class WorkerNode:
     def handle(self, event: Event) -> list[Effect]:
         """Fold in one event and return what must be done."""
         worker, at_ns = self.worker, event.at_ns
+        if type(event) is StepDone:  # most events are
+            plan = worker.step_done(event)
+            if plan is not None:
+                self.transfers.departures.folded(plan)
+        else:
+            self._fold(event)
+        self.transfers.settle(at_ns)
+        self._pump(at_ns)
+        worker.collect_decisions()
+        worker.report(at_ns)
+        effects, worker.out = worker.out, []
+        return effects
+
+    def _fold(self, event: Event) -> None:
+        worker = self.worker
         match event:
-            case StepDone():
-                plan = worker.step_done(event)
-                if plan is not None:
-                    self.transfers.departures.folded(plan)
             case MessageArrived():
                 self._message(event)
             case CopyDone():
@@ -103,7 +114,7 @@ class WorkerNode:
                 if worker.step_failed(event):
                     self.transfers.voided()
             case TimerFired():
-                self._timer(event.timer, at_ns)
+                self._timer(event.timer, event.at_ns)
             case PeerJoined():
                 self._joined(event)
             case PeerLost():
@@ -112,13 +123,6 @@ class WorkerNode:
                 self.lockstep.heard(event)
             case _:
                 pass  # events of other roles
-        self.transfers.settle(at_ns)
-        self._pump(at_ns)
-        worker.collect_decisions()
-        worker.report(at_ns)
-        effects = list(worker.out)
-        worker.out.clear()
-        return effects
 
     def _message(self, event: MessageArrived) -> None:
         worker, transfers = self.worker, self.transfers

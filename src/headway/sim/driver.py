@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -159,7 +160,7 @@ class Simulation:
             engine = None if machine.engine is None else machine.engine()
             if engine is not None and not self.params.jumps:
                 engine.beat = -1
-            life.executor = SimExecutor(machine.truth, engine, lambda at_ns, make: self.promise(life, at_ns, make))
+            life.executor = SimExecutor(machine.truth, engine, partial(self.promise, life))
         for peer, other in list(self.lives.items()):
             if peer != node and other.is_alive:
                 self._tell(peer, node, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation))

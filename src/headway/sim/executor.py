@@ -80,19 +80,16 @@ class SimExecutor:
         self._at(timing.done_ns, lambda now_ns: DenoiseDone(now_ns, f"step {plan.step}", plan.step, timing))
 
     def _time(self, at_ns: Ns, host_ns: Ns, device_ns: Ns) -> StepTiming:
-        planned_ns = max(at_ns, self._host_free_ns)
+        free_ns, planned_ns, began_ns = self._device_free_ns, self._host_free_ns, self._device_began_ns
+        planned_ns = at_ns if at_ns > planned_ns else planned_ns
         ready_ns = planned_ns + host_ns
-        free_ns = self._device_free_ns
-        started_ns = max(ready_ns, free_ns)
-        hidden_ns = max(0, min(ready_ns, free_ns) - max(planned_ns, self._device_began_ns))
+        started_ns = ready_ns if ready_ns > free_ns else free_ns
+        hidden_ns = 0
+        if host_ns and free_ns > planned_ns:
+            hidden_ns = max(0, min(ready_ns, free_ns) - max(planned_ns, began_ns))
+        idle_ns = started_ns - (free_ns if free_ns > at_ns else at_ns)
         self._host_free_ns = ready_ns
         self._device_began_ns, self._device_free_ns = started_ns, started_ns + device_ns
         self.busy_ns += device_ns
-        return StepTiming(
-            launched_ns=ready_ns,
-            started_ns=started_ns,
-            done_ns=started_ns + device_ns,
-            idle_gap_ns=max(0, started_ns - max(free_ns, at_ns)),
-            plan_ns=host_ns,
-            overlapped_ns=hidden_ns,
-        )
+        # In the order of its fields: host_ns within the executor is no part of this model.
+        return StepTiming(ready_ns, started_ns, started_ns + device_ns, 0, max(0, idle_ns), host_ns, hidden_ns)

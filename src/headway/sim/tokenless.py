@@ -30,6 +30,12 @@ class TokenlessEngine:
     def apply(self, plan: StepPlan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Stopped, ...]]:
         """Apply a plan and return sampled sequences, their tokens, and who stopped. Raises EngineError on drift."""
         left, decoding = self._left, self._decoding
+        if plan.kind == "decode" and self.beat >= 0 and not (plan.join or plan.leave or plan.preempt or plan.pause):
+            if plan.decodes != len(decoding):
+                raise EngineError(f"step {plan.step}: plan decodes {plan.decodes}, {len(decoding)} have joined")
+            self._count += 1
+            ends = self._ends.pop(self._count, None)
+            return (), (), () if ends is None else tuple(map(Stopped, ends))
         for seq in plan.leave:
             self._part(seq)
             left.pop(seq, None)

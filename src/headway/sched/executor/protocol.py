@@ -1,6 +1,6 @@
 """When the next step is planned."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -19,6 +19,8 @@ class InFlight(msgspec.Struct, frozen=True, gc=False):
 
 class PacePolicy(Protocol):
     """Chooses when to plan, given a free credit."""
+
+    is_prompt: ClassVar[bool]  # it always says now, and need not be asked
 
     def plan_at(self, at_ns: Ns, flight: InFlight) -> Ns:
         """Return when to plan the next step; `at_ns` or earlier means now. Writes nothing."""

@@ -17,7 +17,7 @@ def grant(m: MachineState, draft: Draft) -> None:
     m.visits += len(bucket) + len(m.stalled)
     if not m.stalled and len(bucket) <= m.pool.available:
         if bucket:
-            _grant_all(m, draft, bucket)
+            draft.grants.extend(grant_all(m, bucket))
         return
     owed = 0  # blocks promised out of those behind the fence
     for seq in [*m.stalled, *bucket]:
@@ -27,14 +27,16 @@ def grant(m: MachineState, draft: Draft) -> None:
             owed += _open_block(m, draft, seq, owed)
 
 
-def _grant_all(m: MachineState, draft: Draft, bucket: dict[Seq, None]) -> None:
-    grants = draft.grants
+def grant_all(m: MachineState, bucket: dict[Seq, None]) -> tuple[tuple[int, int], ...]:
+    """One block to each of the bucket; the caller saw that there are enough."""
+    grants = []
     for seq, block in zip(bucket, m.pool.take(len(bucket)), strict=True):
         seq.table.append(block)
         grants.append((seq.id, block))
         if seq.reserve:
             seq.reserve -= 1
             m.pool.reserved -= 1
+    return tuple(grants)
 
 
 def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:

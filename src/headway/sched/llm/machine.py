@@ -20,7 +20,7 @@ from headway.sched.llm import params as settings
 from headway.sched.llm.admission import admit, displace, find_hits
 from headway.sched.llm.counting import CountingPool
 from headway.sched.llm.failure import void_open_steps
-from headway.sched.llm.grants import grant
+from headway.sched.llm.grants import grant, grant_all
 from headway.sched.llm.intake import new_seq
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool
@@ -182,6 +182,10 @@ class LlmMachine(Reporting):
         if m.step - m.done >= m.params.async_depth:
             raise InvariantError(f"{m.step - m.done} steps are open, async_depth is {m.params.async_depth}")
         step, m.at_ns = m.step + 1, at_ns
+        if m.is_steady and step not in m.calendar:
+            bucket = m.wheel[step % m.block_size]
+            if len(bucket) <= m.pool.available:
+                return self._commit_steady(step, bucket)
         draft = Draft(step, at_ns)
         if step in m.calendar:
             self._drain_due(step)
@@ -229,6 +233,18 @@ class LlmMachine(Reporting):
         if m.params.overlap_prefills or m.decodes:
             return False
         return m.step > m.done and m.last_kind == "prefill"
+
+    def _commit_steady(self, step: int, bucket: dict[Seq, None]) -> StepPlan:
+        """The rows that decode go on, and nothing else happens: what `plan` comes to then, without its stages."""
+        m = self.state
+        m.visits += len(bucket)
+        grants = grant_all(m, bucket) if bucket else ()
+        decodes, kv_tokens = m.decodes, m.kv_base + m.decodes * (step + 1)
+        belief = m.belief
+        if belief is not None and (belief.observed < LESSONS_EAGER or step % STEADY_SAMPLE == 0):
+            m.open_shapes[step] = StepShape(decodes, kv_tokens, 0, 0)
+        m.step, m.last_kind = step, "decode"
+        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens)
 
     def _commit(self, draft: Draft) -> StepPlan:
         m, step = self.state, draft.step

@@ -142,6 +142,22 @@ class MachineState:
         return seq.computed
 
     @property
+    def is_steady(self) -> bool:
+        """Some decode, and nobody enters, leaves or waits."""
+        return bool(self.decodes) and not (
+            self.waiting
+            or self.joins
+            or self.partial
+            or self.stalled
+            or self.adopted
+            or self.leaves
+            or self.preempts
+            or self.pauses
+            or self.swap_outs
+            or self.guided
+        )
+
+    @property
     def nothing_came_free(self) -> bool:
         """Since the head that is `blocked` failed, nothing happened in pool and cache that could let one in.
 

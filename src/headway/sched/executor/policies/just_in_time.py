@@ -11,6 +11,7 @@ from headway.sched.executor.protocol import InFlight
 class JustInTime:
     """Keeps the plan young."""
 
+    is_prompt: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"step_ns", "plan_ns"})
     sees: ClassVar[str] = "smoothed step and plan times"
     good_at: ClassVar[str] = "first-token latency: late arrivals join one step sooner"

@@ -11,6 +11,7 @@ from headway.sched.executor.protocol import InFlight
 class OnLaunch:
     """Keeps the device busy first."""
 
+    is_prompt: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
     sees: ClassVar[str] = "free step credits"
     good_at: ClassVar[str] = "throughput: the device never waits for a plan"
