@@ -28,6 +28,15 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another() -> None:  #
     assert first == second != other
 
 
+def test_without_jumps_clients_see_the_same() -> None:  # SPEC J1
+    pools = (linear(name="p", role="prefill", replicas=2), linear(name="d", role="decode", replicas=2))
+    seen = []
+    for jumps in (True, False):
+        _, kept = ran(scenario(*pools, sim=RunSettings(jumps=jumps)))
+        seen.append([(record, stream.times_ns, stream.tokens) for _, stream, record in kept.ended])
+    assert seen[0] == seen[1]
+
+
 def test_every_node_replays_from_the_log() -> None:  # SPEC J6
     system, _ = ran(scenario(), log=True)
     assert replay(system.build_front(), system.sim.log.of(FRONT)) is None

@@ -105,6 +105,7 @@ def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closin
         headway=__version__,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu_began,
+        jumps=scenario.sim.jumps,
     )
 
 

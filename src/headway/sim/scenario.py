@@ -61,6 +61,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warmup_s: NotNegative = 0.0  # requests sent before count in no figure
     sample_ms: Positive = 1000.0  # between two looks at queues, KV and load
     check: bool = False  # every node's invariants after each of its events
+    jumps: bool = True  # rows that decode on are counted, not visited: decisions, records and times are the same
 
     @property
     def warmup_ns(self) -> Ns:

@@ -94,7 +94,7 @@ class System:
         self._front_config = front_config(scenario)
         catalogue = Catalogue(scenario.catalogue)
         network = scenario.network.params(catalogue.link_named(scenario.network.kv_link))
-        params = SimParams(network=network, check=scenario.sim.check, log=log)
+        params = SimParams(network=network, check=scenario.sim.check, log=log, jumps=scenario.sim.jumps)
         self.sim = Simulation(params, sink)
         gateway = scenario.gateway
         self.sim.offers.door = Door(scenario.network.client_ns, gateway.request_ns, self._promised, gateway.processes)
