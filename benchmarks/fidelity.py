@@ -1,6 +1,9 @@
 """How close simulated times come to published measurements that no fit has seen.
 
-    python benchmarks/fidelity.py vllm DIR...      per-request logs of vLLM: fit the first half, judge the second
+    python benchmarks/fidelity.py vllm DIR...                 per-request logs of vLLM: fit one half, judge the other
+    python benchmarks/fidelity.py silicon FILE.csv            closed loops: judge the corrections that are shipped
+    python benchmarks/fidelity.py silicon FILE.csv --split    the same, each half of the configurations judged by a fit
+                                                              to the other half
 
 `DIR` holds `requests.jsonl` and `meta.json` as LLMServingSim's bench writes them.
 """
@@ -10,6 +13,8 @@ import datetime
 import hashlib
 import time
 from pathlib import Path
+
+import fidelity_silicon
 
 from headway.cost.fitted import CostFile, Stamp, format_cost_file
 from headway.sim.calibration import Origin
@@ -56,6 +61,19 @@ def _fit(folder: Path, device: str) -> CostFile:
     return fit_requests(read_request_log(content, folder.name), arguments, Origin(stamp, source, date), Search())
 
 
+def silicon(options: argparse.Namespace) -> None:
+    if options.rules:
+        print(fidelity_silicon.rules())
+    elif options.write is not None:
+        fidelity_silicon.write(options.table, options.write)
+    elif options.split:
+        fidelity_silicon.split(options.table)
+    else:
+        from headway.cost.measured_silicon import CORRECTIONS
+
+        fidelity_silicon.judge(options.table, CORRECTIONS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -64,6 +82,12 @@ def main() -> None:
     logs.add_argument("--device", default="RTX-PRO-6000", help="stamp of the cost files")
     logs.add_argument("--out", type=Path, help="folder for the cost files")
     logs.set_defaults(run=vllm)
+    loops = commands.add_parser("silicon", help="closed loops of aiconfigurator-core's silicon sample")
+    loops.add_argument("table", type=Path)
+    loops.add_argument("--split", action="store_true", help="judge each half by a fit to the other")
+    loops.add_argument("--write", type=Path, metavar="MODULE", help="fit all rows and write the module that is shipped")
+    loops.add_argument("--rules", action="store_true", help="say which rows are used")
+    loops.set_defaults(run=silicon)
     options = parser.parse_args()
     options.run(options)
 

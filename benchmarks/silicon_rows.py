@@ -1,6 +1,6 @@
 """Which rows of aiconfigurator-core's silicon sample are used, and why the others are not.
 
-The table is systems/silicon_sample.csv of aiconfigurator-core 0.12.0 (PyPI, Apache-2.0): TTFT and TPOT of a closed loop.
+The table is systems/silicon_sample.csv of aiconfigurator-core 0.12.0 (PyPI, Apache-2.0): closed loops.
 """
 
 import csv
@@ -48,16 +48,16 @@ RULES = """\
 - `mode = agg`: prefill and decode share devices; a disaggregated row is a fleet, and some are misconfigured;
 - the source is a dated dump (`source_file=DATE.csv`, `db-dump/DATE`) that is not marked `wip=True`: rows of developers'
   gap studies have no engine version or precision that could be checked;
-- the number type of the weights is given (gpt-oss is taken as published, MXFP4 experts beside 16 bits: the label `nvfp4`
-  cannot be right on Hopper);
+- the number type of the weights is given (gpt-oss is taken as published, MXFP4 experts beside 16 bits: its label
+  `nvfp4` cannot be right on Hopper);
 - model, device and engine are in our catalogues (no Qwen3.5, GLM-5, GB300);
 - no pipeline, no attention data parallelism, at most 8 devices, and experts cover the devices (`moe_tp * moe_ep = tp`):
   other rows count devices twice or leave the layout open;
 - the concurrency's tokens fit beside the weights by our own account: else requests queue, and TTFT is that of a queue;
 - TTFT is not below the time of the prompt at the device's peak, and not above the time of all other prompts and as many
-    steps (a broken or a cold server);
-- equal rows count once, and where TPOT of one configuration and concurrency differs by more than 30 % all of them are left
-  out: something that the table does not tell was changed, such as speculative decoding."""
+  steps (a broken or a cold server);
+- equal rows count once, and where TPOT of one configuration and concurrency differs by more than 30 % all of them are
+  left out: something that the table does not tell was changed, such as speculative decoding."""
 
 
 CONTRADICTION = 1.3  # TPOT of one configuration
@@ -82,8 +82,8 @@ class Row(NamedTuple):
         return (self.engine, self.model, self.device, self.dtype, self.tp, self.ep, self.load.prompt, self.load.output)
 
     @property
-    def is_fit(self) -> bool:
-        """The half of the configurations that factors are fitted to, by hash."""
+    def is_first(self) -> bool:
+        """Half of the configurations, by hash."""
         return zlib.crc32(repr(self.configuration).encode()) % 2 == 0
 
     def deployment(self) -> Deployment:

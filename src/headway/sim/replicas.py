@@ -11,6 +11,8 @@ from headway.cost.deployment import Deployment, Layout, TwoBatch, kv_tokens_fit
 from headway.cost.fitted import CostFile, parse_cost_file
 from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCostParams, StepShape, pairs
+from headway.cost.measured import corrected
+from headway.cost.measured_silicon import CORRECTIONS
 from headway.cost.roofline import RooflineModel
 from headway.cost.step import StepModel
 from headway.sim.catalogue import Catalogue
@@ -39,6 +41,9 @@ def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     if pool.cost == "roofline":
         roofline = RooflineModel(deployment)
         return _catalogued(pool, deployment, roofline, believed(roofline), None)
+    if pool.cost == "measured":
+        step, _ = corrected(deployment, pool.hardware.efficiency, CORRECTIONS)
+        return _catalogued(pool, deployment, step, believed(step), None)
     file = _read_cost(pool)
     return _catalogued(pool, deployment, FittedStep(file), _of_file(file), file.kv_tokens)
 
@@ -100,8 +105,8 @@ def _read_cost(pool: PoolParams) -> CostFile:
         content = Path(pool.cost).read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"pool {pool.name}: cost = {pool.cost!r}: {error.strerror or error}; use roofline, linear, or a file that "
-            "`headway calibrate` wrote"
+            f"pool {pool.name}: cost = {pool.cost!r}: {error.strerror or error}; use roofline, measured, linear, or a "
+            "file that `headway calibrate` wrote"
         ) from None
     return parse_cost_file(content, pool.cost)
 
