@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.bench import resample
 from headway.bench.resample import difference
 from headway.bench.summary import nearest_rank
 
@@ -64,6 +65,18 @@ def test_neighbours_that_are_alike_widen_the_interval() -> None:
     assert drifting is not None
     assert shuffled is not None
     assert drifting.high - drifting.low > 3 * (shuffled.high - shuffled.low)
+
+
+def test_many_values_have_the_interval_of_a_finer_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    base, other = rng.exponential(1.0, 9000), rng.exponential(1.1, 9000)
+    coarse = difference(base, other, 0.95, is_paired=False)
+    monkeypatch.setattr(resample, "GROUPS", 9000)
+    fine = difference(base, other, 0.95, is_paired=False)
+    assert coarse is not None
+    assert fine is not None
+    assert coarse.value == fine.value
+    assert (coarse.low, coarse.high) == pytest.approx((fine.low, fine.high), abs=0.02 * (fine.high - fine.low))
 
 
 def test_the_same_runs_give_the_same_interval() -> None:
