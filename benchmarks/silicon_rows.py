@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from headway.core.errors import ConfigError
 from headway.cost.closed_loop import ClosedLoop
 from headway.cost.deployment import Deployment, Layout, kv_tokens_fit
 from headway.cost.devices import find_device
@@ -101,7 +102,12 @@ def read(path: Path) -> tuple[list[Row], Counter[str]]:
     left_out = Counter[str]()
     with path.open() as file:
         for line in csv.DictReader(file):
-            row = _row(line)
+            try:
+                row = _row(line)
+            except ValueError:
+                row = "a number is missing"
+            except ConfigError:
+                row = "layout that the model does not allow"
             if isinstance(row, str):
                 left_out[row] += 1
             elif row in found:
