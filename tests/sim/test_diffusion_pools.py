@@ -5,6 +5,7 @@ The nodes are those that serve; only the time of their plans is the catalogue's,
 
 import heapq
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.sim.studios import CATALOGUE, EXACT, FRONT_CONFIG, Studio
 from tests.sim.systems import linear, scenario
 from tests.sim.systems import ran as ran_system
 
+from headway.cli.scenario import scenario_of
 from headway.core.request import Slo
 from headway.core.units import NS_PER_S, ns_from_s
 from headway.cost.diffusion import left_ns
@@ -32,6 +34,7 @@ MODEL = "Wan2.1-1.3B"
 PICTURE = PictureShape(share=0.95, height=480, width=832, steps=20)  # 0.5 s on an H100
 VIDEO = PictureShape(share=0.05, height=480, width=832, frames=81, steps=20)  # 22 s
 PIXELS = 480 * 832
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SERVED = [Served(MODEL, kind="diffusion")]
 
 
@@ -183,6 +186,27 @@ def test_the_same_seed_gives_the_same_waits_and_another_does_not() -> None:  # S
     assert not np.array_equal(one[0], other[0])
 
 
+def made_per_s(model: str, side: int, batch_max: int) -> float:
+    """Pictures per second of one replica that never runs dry, eager code."""
+    painters = PoolParams(
+        name="all",
+        kind="diffusion",
+        model=model,
+        execution=Execution(compiled=False, flash3=False),
+        diffusion=DiffusionParams(batch_max=batch_max, steps_per_plan=28),
+        truth=EXACT,
+    )
+    shape = PictureShape(height=side, width=side, steps=28, passes=1)
+    spec = Diffusion(arrivals=Poisson(rate_per_s=1e4), count=64, shapes=(shape,))
+    found = Studio(painters).run(DiffusionSource(spec, "w", 1, [Served(model, kind="diffusion")]))
+    return 64 / (found.sim.now_ns / NS_PER_S)
+
+
+def test_batches_get_more_done_where_they_pay_and_cost_nothing_where_they_do_not() -> None:  # SPEC F4, seed 003 3
+    assert made_per_s("SD3.5-medium", 256, 4) > 1.3 * made_per_s("SD3.5-medium", 256, 1)
+    assert made_per_s("FLUX.1-dev", 1024, 4) == pytest.approx(made_per_s("FLUX.1-dev", 1024, 1), rel=0.001)
+
+
 def kept(front: str, count: int = 300) -> tuple[int, int]:
     """Requests that kept a deadline of 15 s at 1.5 times the load that one replica can carry, and those refused."""
     source = workload(1.5, replicas=1, count=count, shapes=(PICTURE,))
@@ -223,3 +247,15 @@ def test_text_and_pictures_share_one_simulation() -> None:  # SPEC J1
         assert replay(system.pools[1].build(place, 1), system.sim.log.of(node)) is None
     again, _ = ran_system(wanted, log=True)
     assert again.sim.log.digest() == system.sim.log.digest()  # SPEC J6
+
+
+@pytest.mark.parametrize("name", ["diffusion_pools", "flux_100qps"])
+def test_an_example_is_a_scenario_that_keeps_its_promises(name: str) -> None:
+    wanted = scenario_of(EXAMPLES / f"{name}.toml", {"workload[0].count": 40, "sim.check": True}, None)
+    _, kept = ran_system(wanted)
+    assert len(kept.ended) == 40 * len(wanted.workload)
+    for one, _, record in kept.ended:
+        due_ns = one.request.slo.e2e_deadline_ns
+        assert due_ns is not None
+        assert record.outcome == "ok"
+        assert record.e2e_ms <= (due_ns - one.request.arrived_ns) / 1e6

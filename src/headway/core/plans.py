@@ -117,6 +117,7 @@ class DenoisePlan(msgspec.Struct, frozen=True):
     width: int
     leave: tuple[int, ...] = ()
     shape: DenoiseShape | None = None  # of every row
+    merges: int = 0  # rewrites of all weights before its steps: one adapter out of them, another into them
 
 
 class CopyPlan(msgspec.Struct, frozen=True):

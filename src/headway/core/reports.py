@@ -88,6 +88,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     decode_ns: float = 0.0  # VAE decode, per pixel
     control_share: float = 0.0  # of a step, per ControlNet
     lora_share: float = 0.0  # of a step, per adapter that is not merged
+    merge_ns: float = 0.0  # one rewrite of all weights; 0: adapters are not merged
     speedup: float = 1.0  # of the steps, by a step cache
     devices: int = 1  # that the replica holds: GPU-seconds are seconds times these
     error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet

@@ -46,7 +46,8 @@ def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
     begun = sum(row.start == 0 for row in plan.rows)
     ended = sum(row.pictures for row in plan.rows if row.start + row.count == row.total)
     steps = max(row.count for row in plan.rows)
-    return begun * encode_ns(cost, shape) + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
+    before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape)
+    return before + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
 
 
 class DenoiseCost:
@@ -78,6 +79,7 @@ class DenoiseCost:
             reference_ns=c.reference_ns * k,
             image_prompt_ns=c.image_prompt_ns * k,
             decode_ns=c.decode_ns * k,
+            merge_ns=c.merge_ns * k,
             error=self.error,
         )
 
@@ -96,6 +98,11 @@ class DenoiseCost:
     def left_ns(self, request: DiffusionRequest, done: int = 0) -> Ns:
         """Predicted time of a request alone, from now to its end."""
         return round(left_ns(self._start, request, done) * self.factor(request.shape))
+
+    @property
+    def merges(self) -> bool:
+        """True where an adapter is merged into the weights while it is used."""
+        return self._start.merge_ns > 0
 
     def gain(self, shape: DenoiseShape, pictures: int) -> float:
         """Predicted MFU(b)/MFU(1)."""

@@ -60,7 +60,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sp: Annotated[int, msgspec.Meta(ge=1)] = 1  # devices of a sequence-parallel group
     sp_efficiency: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # unset: from its all-to-alls
     cfg_parallel: bool = False  # the two passes of guidance on two groups
-    lora: Literal["wrapped", "merged"] = "wrapped"  # merged: an adapter costs no step anything
+    lora: Literal["wrapped", "merged"] = "wrapped"  # merged: free at every step, two rewrites of the weights per change
     efficiency: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # of all compute, against the catalogue
     vae_tiles: Annotated[int, msgspec.Meta(ge=1)] = 1  # parts that the VAE decodes one after the other
     text_resident: bool = True  # the text encoders stay in device memory; else they are offloaded while steps run
@@ -116,6 +116,7 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
         decode_ns=model.vae_bytes_per_pixel / memory * ns,
         control_share=CONTROL_SHARE,
         lora_share=0.0 if run.lora == "merged" else LORA_SHARE,
+        merge_ns=merge_s(model, memory) * ns if run.lora == "merged" else 0.0,
         speedup=run.step_cache,
         devices=run.devices,
     )

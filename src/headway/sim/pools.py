@@ -1,6 +1,7 @@
 """Pools of a simulated system, as a scenario file names them: what serves, on which devices, seen and timed how."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -83,6 +84,9 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take
 
     def __post_init__(self) -> None:
+        for key in _ONLY["llm" if self.kind == "diffusion" else "diffusion"]:
+            if getattr(self, key) != _DEFAULTS[key]:
+                raise ConfigError(f"pool {self.name}: {key} means nothing to a pool of kind {self.kind!r}; remove it")
         if self.scheduler.async_depth != self.worker.credits:
             raise ConfigError(
                 f"pool {self.name}: scheduler.async_depth = {self.scheduler.async_depth} and worker.credits = "
@@ -93,3 +97,10 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def devices(self) -> int:
         """Devices that a replica holds."""
         return self.execution.devices if self.kind == "diffusion" else self.hardware.devices
+
+
+_ONLY: Final[Mapping[str, Sequence[str]]] = {
+    "llm": ("role", "dtype", "kv_dtype", "cost", "linear", "scheduler", "belief", "seen", "scrape"),
+    "diffusion": ("diffusion", "execution", "denoise"),
+}
+_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(PoolParams)}

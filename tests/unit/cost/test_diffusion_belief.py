@@ -88,3 +88,11 @@ def test_it_remembers_a_bounded_number_of_shapes() -> None:
         shape = replace(SMALL, height=16 * (side + 1))
         belief.observe(middle(shape), round(2 * plan_ns(COST, middle(shape))))
     assert len(belief._shapes) == 256
+
+
+def test_a_rewrite_of_the_weights_comes_before_the_steps() -> None:  # SPEC F2
+    merging = replace(COST, merge_ns=7e6)
+    changed = replace(middle(SMALL), merges=2)
+    assert plan_ns(merging, changed) == 14e6 + plan_ns(merging, middle(SMALL))
+    assert not DenoiseCost(COST).merges
+    assert DenoiseCost(merging).merges

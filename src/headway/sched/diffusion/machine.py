@@ -8,7 +8,7 @@ from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, DenoiseRow
 from headway.core.reports import DenoiseCoefficients
-from headway.core.request import DiffusionRequest
+from headway.core.request import DiffusionRequest, LoraUse
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
@@ -31,6 +31,8 @@ class DiffusionMachine:
         self._open: DenoisePlan | None = None
         self._leave: list[int] = []
         self._decisions: list[Decision] = []
+        self._merged: tuple[LoraUse, ...] = ()  # the adapters that are in the weights
+        self._merges = 0  # rewrites that the next plan begins with
 
     def add(self, request: DiffusionRequest) -> int:
         """Queue a request. Raises RequestError for what never fits."""
@@ -69,14 +71,21 @@ class DiffusionMachine:
         count = min(self._params.steps_per_plan, first.request.steps - first.done)
         leave, self._leave = tuple(self._leave), []
         self._open = self._plan(count, leave)
-        self._step += 1
+        self._step, self._merges = self._step + 1, 0
         return self._open
 
     def _plan(self, count: int, leave: tuple[int, ...] = ()) -> DenoisePlan:
         request = self._batch[0].request
         rows = [DenoiseRow(item.seq, item.done, count, request.steps, request.n) for item in self._batch]
         return DenoisePlan(
-            self._step + 1, self._step, tuple(rows), request.height, request.width, leave, shape=request.shape
+            self._step + 1,
+            self._step,
+            tuple(rows),
+            request.height,
+            request.width,
+            leave,
+            request.shape,
+            self._merges,
         )
 
     def _form(self, at_ns: Ns) -> None:
@@ -86,6 +95,10 @@ class DiffusionMachine:
         self._batch = self._joiners(head)
         for item in self._batch:
             self._line.remove(item)
+        wanted = head.request.loras
+        if self._belief is not None and self._belief.merges and wanted != self._merged:
+            self._merges = bool(self._merged) + bool(wanted)  # out by the pristine copy, and in
+            self._merged = wanted
         if len(ranked) > 1:
             work_s = s_from_ns(head.work_ns)
             reason = f"{self._params.order.type}: {work_s:.2f} s of work, a batch of {len(self._batch)}"

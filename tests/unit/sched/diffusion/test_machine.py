@@ -1,8 +1,11 @@
 import pytest
+from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, begun, machine, picture
 
 from headway.core.errors import InvariantError, RequestError
+from headway.core.request import LoraUse
 from headway.cost.diffusion import left_ns
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap
 from headway.sched.registry import PolicyChoice
@@ -175,3 +178,27 @@ def test_a_stop_of_one_leaves_its_batch_running() -> None:  # SPEC H2
     following = painter.plan()
     assert following is not None
     assert ([row.seq for row in following.rows], following.leave) == ([1, 3], (2,))
+
+
+def test_a_merged_adapter_is_taken_out_and_put_in_once_per_change() -> None:  # SPEC G3, seed 003 6
+    merging = replace(COST, merge_ns=1e6)
+    painter = DiffusionMachine(DiffusionParams(batch_max=1), DenoiseCost(merging))
+    names = ("a", "a", "b", "", "a")
+    for place, name in enumerate(names):
+        painter.add(picture(f"req-{place}", loras=(LoraUse(name),) if name else ()))
+    merges = []
+    while (plan := painter.plan()) is not None:
+        if plan.rows[0].start == 0:
+            merges.append(plan.merges)
+        else:
+            assert plan.merges == 0
+        painter.done(plan.step)
+    assert merges == [1, 0, 2, 1, 1]
+
+
+def test_wrapped_adapters_rewrite_no_weights() -> None:
+    painter = machine(batch_max=1)
+    painter.add(picture("req-1", loras=(LoraUse("a"),)))
+    plan = painter.plan()
+    assert plan is not None
+    assert plan.merges == 0
