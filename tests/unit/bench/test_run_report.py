@@ -37,7 +37,7 @@ def test_the_page_needs_nothing_beside_it(folder: Path) -> None:
     assert not re.search(r"(src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)", text)
 
 
-def test_the_page_shows_what_was_asked_for(folder: Path) -> None:
+def test_the_page_shows_what_was_asked_for(folder: Path) -> None:  # SPEC J5
     text = write_report(folder).read_text()
     for title in (
         "Load and goodput", "Waiting", "Running", "KV blocks in use", "Device time in steps", "Time to first token",

@@ -22,7 +22,7 @@ def refuse(cell: Cell) -> Result:
     raise AssertionError(f"{cell.changes} is run again")
 
 
-def test_a_grid_is_every_combination_with_the_same_seeds() -> None:
+def test_a_grid_is_every_combination_with_the_same_seeds() -> None:  # SPEC J5
     # Common random numbers: what differs between combinations is not their arrivals
     cells = grid(VARY, [1, 2], make)
     assert [(cell.changes["pools.replicas"], cell.changes["seed"]) for cell in cells] == [
