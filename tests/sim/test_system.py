@@ -10,10 +10,11 @@ from headway.cost.links import find_link
 from headway.sim.catalogue import Additions
 from headway.sim.eventlog import replay
 from headway.sim.fleet import CONTROL, FRONT
-from headway.sim.pools import EngineSize
+from headway.sim.pools import EngineSize, PoolParams
 from headway.sim.scenario import GatewaySettings, NetworkSettings, RunSettings
 from headway.workload.arrivals import Poisson
 from headway.workload.lengths import Lengths
+from headway.workload.spec import Diffusion, PictureShape
 
 
 def test_every_request_gets_the_tokens_that_the_workload_says() -> None:  # SPEC J1
@@ -131,3 +132,16 @@ def test_requests_that_no_replica_could_ever_hold_are_refused_with_words() -> No
     _, kept = ran(scenario(tiny))
     errors = {stream.end.error.code for _, stream, _ in kept.ended if stream.end is not None and stream.end.error}
     assert errors
+
+
+def test_language_and_pictures_pass_one_front() -> None:  # SPEC J1
+    paint = PoolParams(name="paint", kind="diffusion", model="FLUX.1-dev")
+    pictures = Diffusion(name="pics", model="FLUX.1-dev", count=6, shapes=(PictureShape(steps=4),))
+    talk = msgspec.structs.replace(SMALL, name="talk", model="llama-3.1-8b")
+    wanted = scenario(linear(name="talk"), paint, workload=(talk, pictures))
+    system, kept = ran(wanted, log=True)
+    served = {(offered.request.model, record.replica) for offered, _, record in kept.ended}
+    assert served == {("llama-3.1-8b", "rep-talk-0"), ("FLUX.1-dev", "rep-paint-0")}
+    assert len(kept.ended) == SMALL.count + 6
+    assert all(stream.end is not None and stream.end.error is None for _, stream, _ in kept.ended)
+    assert system.sim.log.digest() == ran(wanted, log=True)[0].sim.log.digest()
