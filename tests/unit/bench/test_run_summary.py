@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.unit.bench.ended import end, ms
 
 from headway.bench.results import Tally
-from headway.bench.run_summary import Closing, OpenRequest
+from headway.bench.run_summary import Closing, OpenRequest, PoolUse, RunSummary
 
 CLOSING = Closing(virtual_s=10.0)
 STARVED = OpenRequest(age_ns=ms(8000), tenant="late")
@@ -34,3 +36,9 @@ def test_speed_counts_every_request_that_ended() -> None:
     for place in range(4):
         tally.ended(end(f"req-{place}", 0, 10, 20))
     assert tally.summary(msgspec.structs.replace(CLOSING, cpu_s=2.0)).requests_per_cpu_s == 2.0
+
+
+def test_every_key_is_explained() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
+    keys = [*RunSummary.__struct_fields__, *PoolUse.__struct_fields__]
+    assert [key for key in keys if f"`{key}`" not in page] == []
