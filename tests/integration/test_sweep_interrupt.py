@@ -20,7 +20,7 @@ def start(tmp_path: Path) -> "subprocess.Popen[str]":
     (tmp_path / "s.toml").write_text(SCENARIO)
     options = [
         "--vary",
-        "pools.replicas=1,2,3,4,5,6",
+        "pools.replicas=1,2,3,4",
         "--processes",
         "2",
         "--results",
