@@ -71,8 +71,8 @@ def kind_of(path: Path, content: bytes) -> Kind:
         return "requests"
     if "segments" in keys:
         raise ConfigError(
-            f"{path} is evidence: it tells what requests saw, but neither their prompts' lengths nor the steps; export "
-            "steps with `headway trace export --format steps`"
+            f"{path} is evidence: it tells what requests saw, from which step times follow only by a detour; "
+            "export the steps with `headway trace export --format steps`"
         )
     raise ConfigError(
         f"{path} is no log that is known: neither lines of `headway trace export --format steps`, nor vLLM's requests "

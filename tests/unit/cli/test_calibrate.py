@@ -77,7 +77,7 @@ def test_what_meta_says_is_not_said_twice_and_the_device_once(tmp_path: Path, op
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [(b'{"segments": {}}', "export steps"), (b"hello", "no log that is known"), (b"", "no log")]
+    ("line", "words"), [(b'{"segments": {}}', "export the steps"), (b"hello", "no log that is known"), (b"", "no log")]
 )
 def test_what_nothing_can_be_fitted_to_is_refused(line: bytes, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
