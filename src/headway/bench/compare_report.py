@@ -131,7 +131,7 @@ def _series(names: Sequence[str], points: Sequence[Sequence[Point]]) -> list[str
     goodput, waiting = [], []
     for place, (name, run) in enumerate(zip(names, points, strict=True)):
         at = [(point.from_s + point.to_s) / 2 for point in run]
-        queued = [point.front_waiting + sum(pool.waiting or 0.0 for pool in point.pools.values()) for point in run]
+        queued = [point.waiting for point in run]
         good = [point.goodput_per_s for point in run]
         goodput.append(Line(name, tuple(zip(at, good, strict=True)), _colour(place)))
         waiting.append(Line(name, tuple(zip(at, queued, strict=True)), _colour(place)))

@@ -81,7 +81,7 @@ def _queues(summary: RunSummary, points: Sequence[Point]) -> list[str]:
 
 
 def _waiting(points: Sequence[Point]) -> float:
-    total = [point.front_waiting + sum(pool.waiting or 0.0 for pool in point.pools.values()) for point in points]
+    total = [point.waiting for point in points]
     return sum(total) / len(total) if total else 0.0
 
 

@@ -20,10 +20,10 @@ from headway.bench.ends import Column, RequestEnd, Table, Tokens, request_column
 from headway.bench.gap_counts import GapCounts
 from headway.bench.parquet import TableFile, check_parquet, has_pyarrow, read_columns
 from headway.bench.run_summary import Closing, RunSummary, summarise_run
-from headway.bench.series import Point, series
+from headway.bench.series import Point, Run, series
 from headway.core.decisions import Decision
 from headway.core.errors import ConfigError
-from headway.core.units import Ns
+from headway.core.units import NS_PER_S, Ns
 
 SUMMARY: Final = "summary.json"
 SCENARIO: Final = "scenario.json"
@@ -145,7 +145,9 @@ class RunWriter:
         """Close the files and write the summary, last: who finds it finds the others whole."""
         self.close()
         summary = self.tally.summary(closing)
-        points = series(self.tally.columns, closing.samples, closing.virtual_s)
+        now_ns = closing.virtual_s * NS_PER_S
+        open_ns = [now_ns - request.age_ns for request in closing.unfinished]
+        points = series(Run(self.tally.columns, closing.virtual_s, closing.samples, open_ns))
         write_whole(self.folder / SERIES, _encoder.encode_lines(points))
         write_whole(self.folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
         return summary

@@ -50,7 +50,9 @@ def over_time(view: RunView) -> list[str]:
     plots = [
         charts.draw(Plot("Load and goodput", time, "requests/s"), load),
         charts.draw(Plot("Waiting", time, "requests"), waiting),
-        charts.draw(Plot("Running", time, "requests"), per_pool("running")),
+        charts.draw(Plot("Running", time, "requests"), [
+            line("in the system", GREY, [p.in_system for p in points], filled=True), *per_pool("running"),
+        ]),
         charts.draw(Plot("Device time in steps (a batch of one keeps it busy too)", time, "share", is_share=True),
                     per_pool("busy")),
         charts.draw(Plot("KV blocks in use, without what is only cached", time, "share", is_share=True),

@@ -49,8 +49,8 @@ class PoolSample(Protocol):
 class PoolPoint(msgspec.Struct, frozen=True):
     """A pool in one bin: mean requests there, and the means of its samples. None: no sample fell into it.
 
-    Requests are counted from their evidence, which names the replica that ended them; where prefill and decode are
-    pools of their own that is half of the truth, and they are counted from samples.
+    Requests are counted from their evidence, which names the replica that ended them. Where prefill and decode are
+    pools of their own that is half of the truth, and requests that are still open have none: then samples count.
     """
 
     waiting: float | None
@@ -70,43 +70,73 @@ class Point(msgspec.Struct, frozen=True):
     failed_per_s: float
     goodput_per_s: float
     output_tokens_per_s: float
-    front_waiting: float
+    in_system: float  # arrived and not ended
+    front_waiting: float | None  # None: open requests stood somewhere, and no sample says where
     pools: dict[str, PoolPoint]
     tenants: dict[str, float]  # tokens served per second: prompt tokens computed and output tokens
 
+    @property
+    def waiting(self) -> float:
+        """Requests in all queues, as far as known."""
+        return (self.front_waiting or 0.0) + sum(pool.waiting or 0.0 for pool in self.pools.values())
 
-def series(columns: Columns, samples: Sequence[PoolSample], virtual_s: float, bins_max: int = BINS_MAX) -> list[Point]:
-    """Return the bins of a run that took `virtual_s`, equally wide. Requests that have not ended are in none."""
-    if not columns.count or virtual_s <= 0:
+
+class Run(msgspec.Struct, frozen=True):
+    """What the series of a run is made of. `open_ns`: when the requests were sent that have not ended."""
+
+    columns: Columns
+    virtual_s: float
+    samples: Sequence[PoolSample] = ()
+    open_ns: Sequence[float] = ()
+
+
+def series(run: Run, bins_max: int = BINS_MAX) -> list[Point]:
+    """Return the bins of a run, equally wide. What open requests were given is in none of them."""
+    columns, count = run.columns, run.columns.count + len(run.open_ns)
+    if not count or run.virtual_s <= 0:
         return []
-    bins = max(1, min(bins_max, columns.count, max(BINS_FEW, columns.count // BIN_REQUESTS)))
-    edges_ns = np.linspace(0, virtual_s * NS_PER_S, bins + 1)
-    width_s = virtual_s / bins
-    ended, completed = columns.floats("ended_ns"), columns.completed
-    run = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
-    output = columns.floats("output_tokens")
+    bins = max(1, min(bins_max, count, max(BINS_FEW, count // BIN_REQUESTS)))
+    edges_ns = np.linspace(0, run.virtual_s * NS_PER_S, bins + 1)
+    width_s = run.virtual_s / bins
+    open_ns = np.array(run.open_ns, dtype=np.float64)
+    sent_ns = np.concatenate([columns.floats("sent_ns"), open_ns])
+    ended_ns, completed = columns.floats("ended_ns"), columns.completed
+    gone_ns = np.concatenate([ended_ns, np.full(len(open_ns), edges_ns[-1])])
+    ran = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
     whole = {
-        "arrivals_per_s": _happened(columns.floats("sent_ns"), edges_ns) / width_s,
-        "ended_per_s": _happened(ended, edges_ns) / width_s,
-        "failed_per_s": _happened(ended[~completed], edges_ns) / width_s,
-        "goodput_per_s": _happened(ended[columns.claim("met")], edges_ns) / width_s,
-        "output_tokens_per_s": _spread(run, output, edges_ns),
-        "front_waiting": _stood(columns, "front", np.ones(columns.count, dtype=np.bool_), edges_ns),
+        "arrivals_per_s": _happened(sent_ns, edges_ns) / width_s,
+        "ended_per_s": _happened(ended_ns, edges_ns) / width_s,
+        "failed_per_s": _happened(ended_ns[~completed], edges_ns) / width_s,
+        "goodput_per_s": _happened(ended_ns[columns.claim("met")], edges_ns) / width_s,
+        "output_tokens_per_s": _spread(ran, columns.floats("output_tokens"), edges_ns),
+        "in_system": _spread((sent_ns, gone_ns), gone_ns - sent_ns, edges_ns) / NS_PER_S,
     }
-    pools, tenants = _pools(columns, samples, edges_ns), _tenants(columns, edges_ns)
-    points = []
-    for place in range(bins):
-        values = {name: float(found[place]) for name, found in whole.items()}
-        points.append(
-            Point(
-                from_s=float(edges_ns[place]) / NS_PER_S,
-                to_s=float(edges_ns[place + 1]) / NS_PER_S,
-                **values,
-                pools={name: found[place] for name, found in pools.items()},
-                tenants={name: float(found[place]) for name, found in tenants.items()},
-            )
+    pools, tenants = _pools(run, edges_ns), _tenants(columns, edges_ns)
+    if run.open_ns:
+        front = _elsewhere(whole["in_system"], pools)
+    else:
+        front = list(_stood(columns, "front", np.ones(columns.count, dtype=np.bool_), edges_ns).tolist())
+    return [
+        Point(
+            from_s=float(edges_ns[place]) / NS_PER_S,
+            to_s=float(edges_ns[place + 1]) / NS_PER_S,
+            **{name: float(found[place]) for name, found in whole.items()},
+            front_waiting=front[place],
+            pools={name: found[place] for name, found in pools.items()},
+            tenants={name: float(found[place]) for name, found in tenants.items()},
         )
-    return points
+        for place in range(bins)
+    ]
+
+
+def _elsewhere(in_system: Floats, pools: Mapping[str, Sequence[PoolPoint]]) -> list[float | None]:
+    """How many of those in the system are in no pool; None where a pool was not looked at."""
+    out: list[float | None] = []
+    for place, count in enumerate(in_system.tolist()):
+        there = [part for found in pools.values() for part in (found[place].waiting, found[place].running)]
+        known = [part for part in there if part is not None]
+        out.append(max(0.0, count - sum(known)) if len(known) == len(there) else None)
+    return out
 
 
 def _happened(times_ns: Floats, edges_ns: Floats) -> Floats:
@@ -140,11 +170,12 @@ def _stood(columns: Columns, span: str, among: Mask, edges_ns: Floats) -> Floats
     return _spread((start, end), end - start, edges_ns) / NS_PER_S
 
 
-def _pools(columns: Columns, samples: Sequence[PoolSample], edges_ns: Floats) -> dict[str, list[PoolPoint]]:
+def _pools(run: Run, edges_ns: Floats) -> dict[str, list[PoolPoint]]:
+    columns, samples = run.columns, run.samples
     known = columns.names("pool")
-    is_staged = any(sample.busy > 0 for sample in samples if sample.pool not in known)
+    is_sampled = bool(run.open_ns) or any(sample.busy > 0 for sample in samples if sample.pool not in known)
     fields = [("replicas", "up"), ("kv_used", "kv_used"), ("busy", "busy")]
-    if is_staged:
+    if is_sampled:
         fields += [("waiting", "waiting"), ("running", "running")]
     out = {}
     for name in sorted({*known, *(sample.pool for sample in samples)}):
@@ -156,7 +187,7 @@ def _pools(columns: Columns, samples: Sequence[PoolSample], edges_ns: Floats) ->
             field: _means(place, [getattr(sample, found) for sample in looks], len(edges_ns) - 1)
             for field, found in fields
         }
-        if not is_staged:
+        if not is_sampled:
             means["waiting"] = list(_stood(columns, "engine", among, edges_ns).tolist())
             means["running"] = list(_stood(columns, "run", among, edges_ns).tolist())
         out[name] = [

@@ -31,7 +31,7 @@ def pool(busy: float, kv: float, p95: float) -> dict[str, object]:
 
 def points(*waiting: float) -> list[Point]:
     return [
-        Point(place, place + 1, 1, 1, 0, 1, 1, count, {"chat": PoolPoint(0.0, 1.0)}, {})
+        Point(place, place + 1, 1, 1, 0, 1, 1, count + 1, count, {"chat": PoolPoint(0.0, 1.0)}, {})
         for place, count in enumerate(waiting)
     ]
 
