@@ -131,7 +131,8 @@ def _line(line: Line, frame: _Frame) -> str:
 
 
 def _mark(mark: Mark, frame: _Frame, place: int) -> str:
-    x, y = frame.x(mark.at), TOP + 9 + 12 * place
+    # The first stands above the lines, where no legend is.
+    x, y = frame.x(mark.at), TOP - 4 + 12 * place
     is_right = x > WIDTH * 0.7
     label = text(
         x + (-4 if is_right else 4),

@@ -50,8 +50,8 @@ def _promises(summary: RunSummary) -> list[str]:
         return []
     met = round(summary.attainment * summary.sent)
     lost = summary.sent - summary.completed  # refused, failed or unfinished
-    if lost > summary.completed - met:
-        kept = met / summary.completed if summary.completed else 0.0
+    kept = met / summary.completed if summary.completed else 0.0
+    if lost > summary.completed - met and kept >= LOW_ATTAINMENT:
         return [
             f"{summary.attainment:.1%} of the requests kept every promise, {kept:.1%} of those that completed: what "
             "was refused or lost is most of the misses; look at capacity and at why admission refused."
@@ -63,7 +63,10 @@ def _promises(summary: RunSummary) -> list[str]:
         "e2e": "the longest answers, and whichever of TTFT and TPOT is worse",
     }[worst]
     each = ", ".join(f"{name.upper()} {share:.1%}" for name, share in shares.items())
-    return [f"{summary.attainment:.1%} of the requests kept every promise (alone: {each}): look at {look}."]
+    return [
+        f"{summary.attainment:.1%} of the requests kept every promise, {kept:.1%} of those that completed "
+        f"(alone: {each}): look at {look}."
+    ]
 
 
 def _queues(summary: RunSummary, points: Sequence[Point]) -> list[str]:

@@ -50,7 +50,7 @@ def over_time(view: RunView) -> list[str]:
     plots = [
         charts.draw(Plot("Load and goodput", time, "requests/s"), load),
         charts.draw(Plot("Waiting", time, "requests"), waiting),
-        charts.draw(Plot("Running", time, "requests"), [
+        charts.draw(Plot("Running, and all that are in the system", time, "requests"), [
             line("in the system", GREY, [p.in_system for p in points], filled=True), *per_pool("running"),
         ]),
         charts.draw(Plot("Device time in steps (a batch of one keeps it busy too)", time, "share", is_share=True),
