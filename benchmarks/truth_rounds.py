@@ -68,15 +68,29 @@ class Comparison(NamedTuple):
     unexplained: list[str]  # in words
 
 
-def offered(
-    rate: float, count: int, prompts: tuple[int, int], outputs: tuple[int, int], seed: int, vocab: int
-) -> list[Ask]:
-    """Poisson arrivals; lengths uniform from the first to the second."""
+class Load(NamedTuple):
+    """Poisson arrivals; lengths uniform from the first to the second, outputs of every n-th request from `long`."""
+
+    rate: float
+    count: int
+    prompts: tuple[int, int]
+    outputs: tuple[int, int]
+    long: tuple[int, int] = (0, 0)
+    every: int = 0  # 0: none is long
+
+
+def offered(load: Load, seed: int, vocab: int) -> list[Ask]:
+    """Draw what is sent and when."""
+
+    def between(what: str, place: int, ends: tuple[int, int]) -> int:
+        return ends[0] + draw_below(seed, what, 0, place, ends[1] - ends[0] + 1)
+
     asks = []
-    for place, at_ns in enumerate(poisson(rate, count, seed)):
-        size = prompts[0] + draw_below(seed, "prompt", 0, place, prompts[1] - prompts[0] + 1)
-        tokens = outputs[0] + draw_below(seed, "output", 0, place, outputs[1] - outputs[0] + 1)
-        asks.append(Ask(f"ask-{place}", LEAD_NS + at_ns, prompt(seed, place, size, vocab), tokens))
+    for place, at_ns in enumerate(poisson(load.rate, load.count, seed)):
+        is_long = load.every and place % load.every == load.every - 1
+        tokens = between("output", place, load.long if is_long else load.outputs)
+        text = prompt(seed, place, between("prompt", place, load.prompts), vocab)
+        asks.append(Ask(f"ask-{place}", LEAD_NS + at_ns, text, tokens))
     return asks
 
 
@@ -118,7 +132,8 @@ def measure(case: Case, folder: Path, canary: Canary) -> Round:
         verdict = canary.stop()
         past_s = time.monotonic() - began + 1
         with urllib.request.urlopen(f"{url}/debug/trace?seconds={past_s:.0f}&format=steps", timeout=30) as answer:
-            steps = read_steps(answer.read(), "steps")
+            (folder / "steps.jsonl").write_bytes(answer.read())
+    steps = read_steps((folder / "steps.jsonl").read_bytes(), "steps.jsonl")
     return Round(case, seen, read_run(folder), steps, config, folder, verdict)
 
 
