@@ -15,13 +15,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import truth_report
 from truth_canary import Canary
-from truth_rounds import Case, Comparison, Load, Round, compare, measure, offered
+from truth_rounds import Case, Comparison, Load, Round, compare, counted, measure, offered
 
 from headway import __version__
 from headway.bench.twin import Overheads, overheads
@@ -88,7 +89,7 @@ def scheduler_cases() -> tuple[Case, list[Case]]:
         case("one-fcfs", 1, "round_robin", "fcfs", 2, 4.0, 1),
         case("one-shortest", 1, "round_robin", "shortest_predicted", 2, 4.5, 2),
         case("two-requests", 2, "least_requests", "fcfs", 2, 8.0, 3),
-        case("two-cost", 2, "cost_aware", "shortest_predicted", 2, 8.0, 4),
+        case("two-cost", 2, "cost_aware", "shortest_predicted", 2, 5.0, 4),
         case("two-sync", 2, "least_tokens", "fcfs", 1, 7.0, 5),
         case("two-bounded", 2, "least_requests", "fcfs", 2, 12.0, 6, BOUNDED),
     ]
@@ -134,7 +135,7 @@ def calibrated(there: Round, is_synthetic: bool) -> Calibration:
     """Fit the steps of a round; the synthetic engine's are known, so that only host time is taken from the fit."""
     stamp = Stamp(engine="headway", engine_version=__version__, device="CPU", model=there.case.model)
     origin = Origin(stamp, f"steps of {there.case.name}", datetime.datetime.now(tz=datetime.UTC).date().isoformat())
-    file, costs = calibrate_steps(there.steps, origin), overheads(there.run, there.seen)
+    file, costs = calibrate_steps(there.steps, origin), overheads(there.run, counted(there.seen))
     if not is_synthetic:
         return Calibration(costs, file, fitted(file))
     known = LinearTruth(base_ns=STEP_MS * NS_PER_MS, token_ns=TOKEN_US * 1000, kv_ns=0.0)
@@ -148,8 +149,8 @@ def host_ns(there: Round, known: LinearTruth) -> float:
     The step's end is that of the device's clock: what its sleep overran is the host's.
     """
     gaps = []
-    for before, step in zip(there.steps, there.steps[1:], strict=False):
-        if step.idle_gap_ns and before.step + 1 == step.step:
+    for before, step in pairwise(there.steps):
+        if step.idle_gap_ns and step.idle_gap_ns == step.started_ns - before.done_ns:
             ended_ns = before.started_ns + known.base_ns + known.token_ns * (before.decodes + before.prefill_tokens)
             gaps.append(step.started_ns - ended_ns)
     return sum(gaps) / len(gaps)

@@ -2,7 +2,7 @@
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -66,9 +66,10 @@ def _value(outcome: Outcome, metric: str) -> float | None:
     return outcome.ttft_ns if metric == "ttft" else outcome.tpot_ns
 
 
-def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns) -> Decisions:
-    """Compare what was decided about every request of the simulation."""
-    there, here = live.fates(), simulated.fates()
+def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns, left_out: Collection[RequestId] = ()) -> Decisions:
+    """Compare what was decided about every request of the simulation, but for those that only warm up."""
+    there = live.fates()
+    here = {name: fate for name, fate in simulated.fates().items() if name not in left_out}
     differing = [request for request, fate in here.items() if there.get(request) != fate]
     front = simulated.front
     # A competitor that a step more or less moves may change others and keep its own decisions.
@@ -97,10 +98,23 @@ def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns) -> Decisions:
 
 
 def jitter_ns(live: Recorded, planned_ns: Mapping[RequestId, Ns]) -> Ns:
-    """Return the 99th percentile of how far arrivals at the live front stray from plan, the common delay apart."""
-    late = [arrived.at_ns - planned_ns[request] for request, arrived in live.front.arrivals.items()]
-    middle = statistics.median(late)
-    return round(nearest_rank(sorted(abs(value - middle) for value in late), 0.99))
+    """Return how much nearer than planned two live events may come.
+
+    It is the sum of the 99th percentiles of how far arrivals at the front stray from plan, and of how late nodes hear of
+    their steps' results; what all of them have in common is left out.
+    """
+    late = [live.front.arrivals[request].at_ns - at_ns for request, at_ns in planned_ns.items()]
+    lags = [
+        heard_ns - told_ns
+        for worker in live.replicas.values()
+        for told_ns, heard_ns in zip(worker.told_ns.values(), worker.heard_ns, strict=True)
+    ]
+    return _stray(late) + _stray(lags)
+
+
+def _stray(values: Sequence[Ns]) -> Ns:
+    middle = statistics.median(values)
+    return round(nearest_rank(sorted(abs(value - middle) for value in values), 0.99))
 
 
 def margin_ns(run: Recorded, request: RequestId) -> Ns:

@@ -54,6 +54,7 @@ class WorkerView(msgspec.Struct):
     received_ns: dict[RequestId, Ns] = {}  # its Submit
     planned_ns: list[Ns] = []  # turns that made a plan
     told_ns: dict[int, Ns] = {}  # step: its results were there
+    heard_ns: list[Ns] = []  # by step, in the order of `told_ns`: the node heard of it
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -112,6 +113,7 @@ def worker_view(turns: Iterable[Turn]) -> WorkerView:
             view.received_ns[event.message.request.id] = event.at_ns
         elif isinstance(event, StepDone):
             view.told_ns[event.step] = event.timing.done_ns
+            view.heard_ns.append(event.at_ns)
         for effect in turn.effects:
             if not isinstance(effect, RunStep):
                 continue

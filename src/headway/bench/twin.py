@@ -154,7 +154,7 @@ def simulate(twin: Twin, offered: Sequence[Sent], costs: Overheads) -> dict[str,
 
 
 def overheads(run: LiveRun, outcomes: Mapping[str, Outcome]) -> Overheads:
-    """Return the means of what a calibration run paid beside its steps and its waits."""
+    """Return the means of what a calibration run paid beside its steps and its waits, of the requests in `outcomes`."""
     front, replicas = run.recorded.front, run.recorded.replicas
     edges, tails = [], []
     for request, arrived in front.arrivals.items():
@@ -164,18 +164,19 @@ def overheads(run: LiveRun, outcomes: Mapping[str, Outcome]) -> Overheads:
         edges.append(seen.ttft_ns - (front.first_ns[request] - arrived.at_ns))
         tails.append(seen.ended_ns - seen.sent_ns - (front.ends[request][0] - arrived.at_ns))
     return Overheads(
-        submit_ns=_mean(_submits(front, replicas)),
+        submit_ns=_mean(_submits(front, replicas, outcomes)),
         tokens_ns=_mean(_tellings(front, replicas)),
         edge_ns=_mean(edges),
         tail_ns=_mean(tails),
     )
 
 
-def _submits(front: FrontView, replicas: Mapping[NodeId, WorkerView]) -> list[Ns]:
+def _submits(front: FrontView, replicas: Mapping[NodeId, WorkerView], outcomes: Mapping[str, Outcome]) -> list[Ns]:
     return [
         received_ns - front.submitted_ns[request]
         for worker in replicas.values()
         for request, received_ns in worker.received_ns.items()
+        if public_id(request) in outcomes
     ]
 
 
