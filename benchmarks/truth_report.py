@@ -94,11 +94,11 @@ def scheduler(part: Part) -> str:
     return (
         f"{head(part, 'scheduler')}.\n\n"
         + "\n".join(rows)
-        + "\n\nErrors are (simulated - live) / live. An arrival is *contested* when it lies within live's jitter (p99 of "
-        f"arrivals and of step ends, at most {jitter:.1f} ms) of an event that it competes with, so that live itself may "
-        "decide otherwise the next time. Requests that differ: *close*, when their arrival or one before their first "
-        "token is contested; *after*, when they were under way after a close one had differed; *unexplained* else. "
-        "Live's event logs replayed through nodes "
+        + "\n\nErrors are (simulated - live) / live. An arrival is *contested* when it lies within live's jitter "
+        f"(p99 of arrivals and of step ends, at most {jitter:.1f} ms) of an event that it competes with, so that live "
+        "itself may decide otherwise the next time. Requests that differ: *close*, when their arrival or one before "
+        "their first token is contested; *after*, when they were under way after a close one had differed; "
+        "*unexplained* else. Live's event logs replayed through nodes "
         f"that the simulator builds: {differing} of {turns:,} turns have other effects. Worst error: "
         f"{100 * worst(part, 'mean'):.1f} % of a mean, {100 * worst(part, 'p99'):.1f} % of a p99 (goal: 2 %)."
     )

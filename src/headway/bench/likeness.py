@@ -100,8 +100,8 @@ def decisions(live: Recorded, simulated: Recorded, jitter_ns: Ns, left_out: Coll
 def jitter_ns(live: Recorded, planned_ns: Mapping[RequestId, Ns]) -> Ns:
     """Return how much nearer than planned two live events may come.
 
-    It is the sum of the 99th percentiles of how far arrivals at the front stray from plan, and of how late nodes hear of
-    their steps' results; what all of them have in common is left out.
+    It is the sum of the 99th percentiles of how far arrivals at the front stray from plan, and of how late nodes hear
+    of their steps' results; what all of them have in common is left out.
     """
     late = [live.front.arrivals[request].at_ns - at_ns for request, at_ns in planned_ns.items()]
     lags = [
