@@ -54,12 +54,19 @@ def pool_of(replica: NodeId) -> str:
     return replica.removeprefix("rep-").rpartition("-")[0]
 
 
+class World(msgspec.Struct, frozen=True):
+    """What pools share: output tokens of what is in flight, and who hears reports."""
+
+    lengths: Mapping[RequestId, int]
+    listeners: tuple[NodeId, ...]
+
+
 class Pool:
     """The replicas of one entry of `pools`."""
 
-    def __init__(self, params: PoolParams, catalogue: Catalogue, seed: int, lengths: Mapping[RequestId, int]) -> None:
-        """`lengths`: output tokens of what is in flight. Raises ConfigError for what fits nowhere."""
-        self.params, self._lengths = params, lengths
+    def __init__(self, params: PoolParams, catalogue: Catalogue, seed: int, world: World) -> None:
+        """Raises ConfigError for what fits nowhere."""
+        self.params, self._world = params, world
         self.replicas = replica_ids(params)
         self.replica: LlmReplica = llm_replica(params, catalogue)
         self.kv_blocks = self.replica.limits.kv_blocks  # of a replica
@@ -70,7 +77,7 @@ class Pool:
         """Build a replica's node as the simulation does, for a replay."""
         params, node, limits = self.params, self.replicas[place], self.replica.limits
         machine = LlmMachine(params.scheduler, limits, StepCost(self.replica.belief), node)
-        member = Membership(node, incarnation, (FRONT, CONTROL), CONTROL)
+        member = Membership(node, incarnation, self._world.listeners, CONTROL)
         worker = WorkerNode(member, machine, limits, params.worker)
         if params.seen == "report":
             return worker
@@ -78,7 +85,7 @@ class Pool:
 
     def machine(self, place: int) -> Machine:
         """What the simulation needs to start a replica."""
-        engine = partial(TokenlessEngine, self._lengths)
+        engine = partial(TokenlessEngine, self._world.lengths)
         return Machine(partial(self.build, place), engine, self.truths[self.replicas[place]])
 
 
@@ -98,11 +105,13 @@ class System:
         self.sim = Simulation(params, sink)
         gateway = scenario.gateway
         self.sim.offers.door = Door(scenario.network.client_ns, gateway.request_ns, self._promised, gateway.processes)
-        lengths = self.sim.offers.lengths
+        # Without migration the control node asks for nobody's load: a third of all messages would tell it in vain.
+        listeners = (FRONT,) if scenario.migration is None else (FRONT, CONTROL)
+        world = World(self.sim.offers.lengths, listeners)
         self.pools: list[AnyPool] = [
             DiffusionPool(pool, catalogue, scenario.seed)
             if pool.kind == "diffusion"
-            else Pool(pool, catalogue, scenario.seed, lengths)
+            else Pool(pool, catalogue, scenario.seed, world)
             for pool in scenario.pools
         ]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
