@@ -55,8 +55,9 @@ def _table(rows: Sequence[tuple[Row, Mapping[Key, Correction]]]) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for group in sorted(groups, key=lambda g: (g[0] != "all", g[0], g[1] != "all", g)):
         errors_of = groups[group]
+        doubts = "" if "all" in group else _doubts(errors_of)
         tpot, ttft = [e[0] for e in errors_of], [e[1] for e in errors_of]
-        print(f"| {' | '.join(group)} | {len(tpot)} | {_shown(tpot)} | {_shown(ttft)} | {_doubts(errors_of)} |")
+        print(f"| {' | '.join(group)} | {len(tpot)} | {_shown(tpot)} | {_shown(ttft)} | {doubts} |")
 
 
 def _shown(errors: Sequence[float]) -> str:
@@ -98,11 +99,11 @@ def write(path: Path, out: Path) -> None:
         "",
         "from headway.cost.measured import Correction, Key",
         "",
-        "# rows, scale, step ms, row ms; base ms, prompt, steps, crowd",
+        "# rows, scale, step ms, row ms; base ms, prompt, crowd, text ms, texts ms",
         "CORRECTIONS: Final[Mapping[Key, Correction]] = {",
     ]
     for key, one in found.items():
-        numbers = (one.scale, one.step_ms, one.row_ms, one.base_ms, one.prompt, one.steps, one.crowd)
+        numbers = (one.scale, one.step_ms, one.row_ms, one.base_ms, one.prompt, one.crowd, one.text_ms, one.texts_ms)
         lines.append(f"    {_tuple(key)}: Correction({one.rows}, {', '.join(f'{n:.4g}' for n in numbers)}),")
     out.write_text("\n".join([*lines, "}"]) + "\n")
 

@@ -1,10 +1,11 @@
 """Corrections of the roofline by published measurements: per engine, model, device and number type.
 
 TPOT of a closed loop = scale * roofline + step + row * concurrency
-TTFT of a closed loop = base + prompt * (time of the prompt) + steps * TPOT + crowd * concurrency * (time of the prompt)
+TTFT of a closed loop = base + (prompt + crowd * concurrency) * (roofline of the prompt)
+                        + (text + texts * concurrency) * (prompt tokens / 1024)
 
-The first is a step model like any other (`CorrectedStep`). The second has no theory behind `crowd`: prompts that come
-at once, at the start of a run and after, wait for each other.
+The first is a step model like any other (`CorrectedStep`). The second is a description: prompts that come at once, at
+the start of a run and after, wait for each other, on the device and where they are received and tokenised.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from headway.cost.roofline import RooflineModel
 from headway.cost.step import StepModel
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+TEXT_TOKENS: Final = 1024
+
 Key: TypeAlias = tuple[str, ...]  # (), (engine), (engine, model) or (engine, model, device, number type)
 
 
@@ -33,8 +36,9 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_ms: NotNegative
     base_ms: NotNegative
     prompt: NotNegative
-    steps: NotNegative
     crowd: NotNegative
+    text_ms: NotNegative
+    texts_ms: NotNegative
 
 
 class CorrectedStep:
@@ -106,8 +110,23 @@ def predict(deployment: Deployment, engine: str, load: ClosedLoop, known: Mappin
     roofline = roofline_of(deployment)
     tpot = tpot_ns(CorrectedStep(roofline, found), load) / NS_PER_MS
     prompt = prefill_ns(roofline, load.prompt) / NS_PER_MS
-    ttft = found.base_ms + (found.prompt + found.crowd * load.concurrency) * prompt + found.steps * tpot
+    waits = waits_of(prompt, load)
+    ttft = sum(value * wait for value, wait in zip(waits_in(found), waits, strict=True))
     return Prediction(ttft, tpot, near, found.rows)
 
 
-PRIOR: Final = Correction(rows=0, scale=1.0, step_ms=1.5, row_ms=0.03, base_ms=20.0, prompt=1.0, steps=1.0, crowd=0.02)
+def waits_of(prompt_ms: float, load: ClosedLoop) -> tuple[float, ...]:
+    """What the terms of TTFT are multiplied with."""
+    text, crowd = load.prompt / TEXT_TOKENS, load.concurrency
+    return (1.0, prompt_ms, crowd * prompt_ms, text, crowd * text)
+
+
+def waits_in(correction: Correction) -> tuple[float, ...]:
+    """The terms of TTFT, in the same order."""
+    c = correction
+    return (c.base_ms, c.prompt, c.crowd, c.text_ms, c.texts_ms)
+
+
+PRIOR: Final = Correction(
+    rows=0, scale=1.0, step_ms=1.5, row_ms=0.03, base_ms=20.0, prompt=1.0, crowd=0.02, text_ms=5.0, texts_ms=0.2
+)

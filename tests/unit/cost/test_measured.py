@@ -13,7 +13,9 @@ from headway.cost.measured_fit import Measurement, fit_corrections
 from headway.cost.measured_silicon import CORRECTIONS
 from headway.cost.models_catalogue import find_model
 
-TRUTH = Correction(0, scale=1.2, step_ms=2.0, row_ms=0.05, base_ms=30.0, prompt=1.5, steps=2.0, crowd=0.1)
+TRUTH = Correction(
+    0, scale=1.2, step_ms=2.0, row_ms=0.05, base_ms=30.0, prompt=1.5, crowd=0.1, text_ms=4.0, texts_ms=0.5
+)
 
 
 def replica(tp: int = 2, model: str = "llama-3.1-70b", device: str = "H100-SXM") -> Deployment:
@@ -32,8 +34,12 @@ def measured(truth: Correction, engine: str = "e", device: str = "H100-SXM") -> 
 def test_a_fit_finds_the_correction_that_the_rows_were_made_with() -> None:  # SPEC J3
     found = fit_corrections(measured(TRUTH))["e", "llama-3.1-70b", "H100-SXM", "fp8"]
     assert found.rows == 27
-    for name in ("scale", "step_ms", "row_ms", "base_ms", "prompt", "crowd"):
+    for name in ("scale", "step_ms", "row_ms"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
+    unseen = ClosedLoop(4096, 256, 32)
+    said, true = (predict(replica(4), "e", unseen, {("e",): correction}) for correction in (found, TRUTH))
+    assert said.tpot_ms == pytest.approx(true.tpot_ms, rel=0.03)
+    assert said.ttft_ms == pytest.approx(true.ttft_ms, rel=0.03)
 
 
 def test_one_row_stays_near_what_its_parent_says() -> None:
