@@ -5,10 +5,16 @@ from headway.core.ledger import AccountView
 from headway.core.reports import KvEvents, StepCoefficients
 from headway.sched.llm.audit import check_invariants
 from headway.sched.llm.handoff import Lending
+from headway.sched.llm.state import MachineState
 
 
 class Reporting(Lending):
     """Read-only, but for what is taken."""
+
+    def __init__(self, state: MachineState) -> None:
+        super().__init__(state)
+        name = f"replica/{state.replica}"
+        self._account_names = f"{name}/kv_blocks", f"{name}/kv_cached", f"{name}/step_tokens"
 
     @property
     def runnable(self) -> bool:
@@ -60,29 +66,29 @@ class Reporting(Lending):
         return belief.coefficients if belief is not None and is_known else None
 
     def counters(self) -> dict[str, int]:
-        """Monotonic counts since the start."""
+        """Monotonic counts since the start, by name in order."""
         m = self.state
         return {
-            "steps": m.step,
+            "generated_tokens": m.generated_tokens,
+            "preemptions": m.preemptions,
             "prefix_hit_tokens": m.prefix_hits,
             "prefix_query_tokens": m.prefix_queries,
-            "preemptions": m.preemptions,
-            "swaps": m.swaps,
+            "prompt_tokens": m.prompt_tokens,
             "recomputed_tokens": m.recomputed_tokens,
             "stalls": m.stalls,
-            "prompt_tokens": m.prompt_tokens,
-            "generated_tokens": m.generated_tokens,
+            "steps": m.step,
+            "swaps": m.swaps,
         }
 
     def accounts(self) -> tuple[AccountView, ...]:
         """KV blocks, cached blocks and step tokens as ledger accounts (SPEC L-2)."""
         m = self.state
         owner, pool, budget = m.replica, m.pool, m.params.step_tokens
-        used = pool.used
+        blocks, cached, tokens = self._account_names
         views = [
-            AccountView(f"replica/{owner}/kv_blocks", owner, "blocks", "level", pool.size, pool.reserved, used),
-            AccountView(f"replica/{owner}/kv_cached", owner, "blocks", "level", pool.size, 0, pool.cached, cache=True),
-            AccountView(f"replica/{owner}/step_tokens", owner, "tokens", "level", budget, 0, m.decodes),
+            AccountView(blocks, owner, "blocks", "level", pool.size, pool.reserved, pool.used),
+            AccountView(cached, owner, "blocks", "level", pool.size, 0, pool.cached, cache=True),
+            AccountView(tokens, owner, "tokens", "level", budget, 0, m.decodes),
         ]
         if m.slots.size:
             slots = m.slots
