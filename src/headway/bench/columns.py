@@ -28,7 +28,6 @@ KEPT: Final = (*FLOATS, *COUNTS, *CLAIMS, *NAMES, "segments")
 SPANS: Final = ("front", "engine", "run")
 
 _BEFORE_QUEUE: Final = ("input_transfer", "admission", "model_load")
-_AFTER_RUN: Final = ("stream_output", "other")
 
 
 class Columns:
@@ -70,7 +69,7 @@ class Columns:
         hop = took("network_wait") / 2  # there and back are one segment
         arrived = np.where(self._codes["replica"][-1] > 0, dispatched + hop, np.nan)
         scheduled = arrived + took("engine_queue")
-        over = ended_ns - hop - sum((took(name) for name in _AFTER_RUN), np.zeros(len(parts)))
+        over = ended_ns - hop - took("stream_output")
         spans = ((begun, dispatched), (arrived, scheduled), (scheduled, np.maximum(scheduled, over)))
         for name, (start, end) in zip(SPANS, spans, strict=True):
             self._floats[f"{name}_from_ns"].append(start)

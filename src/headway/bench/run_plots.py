@@ -55,13 +55,16 @@ def over_time(view: RunView) -> list[str]:
         ]),
         charts.draw(Plot("Device time in steps (a batch of one keeps it busy too)", time, "share", is_share=True),
                     per_pool("busy")),
-        charts.draw(Plot("KV blocks in use, without what is only cached", time, "share", is_share=True),
-                    per_pool("kv_used")),
     ]  # fmt: skip
+    use = view.summary.pool_use
+    kv = [one for one in per_pool("kv_used") if one.name not in use or use[one.name].kv_peak is not None]
+    if kv:  # a pool that paints has none
+        kv_plot = Plot("KV blocks in use, without what is only cached", time, "share", is_share=True)
+        plots.insert(3, charts.draw(kv_plot, kv))
     replicas = per_pool("replicas")
     if any(len({value for _, value in one.points}) > 1 for one in replicas):
         plots.append(charts.draw(Plot("Replicas up", time, "replicas"), replicas))
-    if len(tenants) > 1:
+    if len(tenants) > 1 and any(rate for point in points for rate in point.tenants.values()):
         service = [line(name, _colour(place), [p.tenants[name] for p in points]) for place, name in enumerate(tenants)]
         plots.append(charts.draw(Plot("Service by tenant", time, "tokens/s, prompt and output"), service))
     return plots

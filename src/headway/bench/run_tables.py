@@ -85,7 +85,7 @@ def pools_table(summary: RunSummary) -> str:
             "-" if group is None else f"{group.sent:,}",
             "-" if group is None else f"{group.output_tokens:,}",
             "-" if group is None else _ms(group.queue_ms.p99),
-            f"{counters.get('steps', 0):,}",
+            f"{counters.get('steps', 0) + counters.get('denoise_steps', 0):,}",
             f"{counters.get('preemptions', 0):,}",
             f"{counters.get('prefix_hit_tokens', 0) / queried:.1%}" if queried else "-",
         ]
