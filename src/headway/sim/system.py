@@ -11,7 +11,7 @@ import msgspec
 
 from headway.core.ids import NodeId, RequestId
 from headway.core.ports import Node
-from headway.core.request import Slo
+from headway.core.request import LlmRequest, Slo
 from headway.core.units import Ns
 from headway.cost.llm import StepCost
 from headway.sched.config import FrontConfig, Membership
@@ -132,7 +132,8 @@ class System:
         """A request that brings no SLO of its own is promised its tenant's targets, as a gateway does."""
         if request.slo != Slo():
             return request
-        slo = self.scenario.targets_of(request.tenant).slo(received_ns)
+        targets = self.scenario.targets_of(request.tenant)
+        slo = targets.slo(received_ns, is_text=isinstance(request, LlmRequest))
         return request if slo == Slo() else msgspec.structs.replace(request, slo=slo)
 
     def build_front(self) -> Node:
