@@ -66,6 +66,8 @@ def silicon(options: argparse.Namespace) -> None:
         print(fidelity_silicon.rules())
     elif options.write is not None:
         fidelity_silicon.write(options.table, options.write)
+    elif options.leave_out is not None:
+        fidelity_silicon.leave_out(options.table, options.leave_out)
     elif options.split:
         fidelity_silicon.split(options.table)
     else:
@@ -85,6 +87,7 @@ def main() -> None:
     loops = commands.add_parser("silicon", help="closed loops of aiconfigurator-core's silicon sample")
     loops.add_argument("table", type=Path)
     loops.add_argument("--split", action="store_true", help="judge each half by a fit to the other")
+    loops.add_argument("--leave-out", choices=("model", "device"), help="judge each by a fit to all others")
     loops.add_argument("--write", type=Path, metavar="MODULE", help="fit all rows and write the module that is shipped")
     loops.add_argument("--rules", action="store_true", help="say which rows are used")
     loops.set_defaults(run=silicon)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from silicon_rows import RULES, Row, read
 
@@ -30,6 +31,16 @@ def split(path: Path) -> None:
     fits = [fit_corrections([measurement(row) for row in half]) for half in halves]
     print(f"two halves of {len(halves[0])} and {len(halves[1])} rows, each judged by a fit to the other\n")
     _table([(row, fit) for half, fit in zip(halves, reversed(fits), strict=True) for row in half])
+
+
+def leave_out(path: Path, what: Literal["model", "device"]) -> None:
+    """Print errors on each model, or device, under a fit to all others."""
+    rows = _usable(path)
+    judged: list[tuple[Row, Mapping[Key, Correction]]] = []
+    for name in sorted({getattr(row, what) for row in rows}):
+        fit = fit_corrections([measurement(row) for row in rows if getattr(row, what) != name])
+        judged += [(row, fit) for row in rows if getattr(row, what) == name]
+    _table(judged)
 
 
 def _usable(path: Path) -> list[Row]:
