@@ -44,6 +44,7 @@ def test_a_capacity_that_binds_is_found() -> None:
     file = fit_requests(world(2_400), ARGUMENTS, ORIGIN, Search(evaluations=150))
     assert file.kv_tokens == pytest.approx(2_400, rel=0.1)
     assert file.held_out["e2e"].mae < 0.05
+    assert file.held_out["tpot"].mae < 0.15  # single requests: whom a full pool preempts hangs on little
 
 
 # LLMServingSim PR#59: e2e alone hides errors that cancel.
