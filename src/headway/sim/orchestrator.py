@@ -1,0 +1,131 @@
+"""What owns the machines in a simulation: starts and stops replicas as the front's signals ask, after a cold start.
+
+It decides nothing that live would not leave to Kubernetes or Ray as well: it polls the numbers of wanted replicas that
+the front exports (`FrontNode.pool_figures`, SPEC A12), as a scaler polls a metrics page.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+
+from headway.core.events import DrainAsked
+from headway.core.ids import NodeId
+from headway.core.reports import PoolFigures
+from headway.core.units import Ns, ns_from_s
+from headway.sim.driver import Machine, Simulation
+from headway.sim.fleet import CONTROL
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class OrchestratorParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the wanted numbers of replicas are followed."""
+
+    poll_s: Positive = 5.0  # between two looks at what the front wants
+
+
+class Scalable(Protocol):
+    """A pool as the orchestrator sees it."""
+
+    @property
+    def replicas(self) -> Sequence[NodeId]: ...
+
+    @property
+    def cold_start_ns(self) -> Ns: ...
+
+    def machine(self, place: int) -> Machine: ...
+
+
+class Owned:
+    """One pool: which of its replicas are held, since when, and for how long others were."""
+
+    def __init__(self, pool: Scalable, model: str, kind: str, started: int) -> None:
+        self.pool, self.model, self.kind = pool, model, kind
+        self.held: dict[NodeId, Ns] = {node: 0 for node in pool.replicas[:started]}  # since
+        self.starting: dict[NodeId, None] = {}
+        self.draining: dict[NodeId, None] = {}
+        self.spent_ns: Ns = 0  # of those that are gone
+
+    def held_ns(self, now_ns: Ns) -> Ns:
+        """Time that replicas of the pool were held so far, cold starts included."""
+        return self.spent_ns + sum(now_ns - since_ns for since_ns in self.held.values())
+
+    @property
+    def serving(self) -> int:
+        """Replicas that serve or will, those that leave left out."""
+        return len(self.held) - len(self.draining)
+
+
+class Orchestrator:
+    """Follows the front's wishes for every pool that has room to grow or shrink."""
+
+    def __init__(self, sim: Simulation, params: OrchestratorParams, owned: Sequence[Owned], front: "Signals") -> None:
+        self.owned = owned
+        self._sim, self._front = sim, front
+        self._poll_ns = ns_from_s(params.poll_s)
+        self._known: set[NodeId] = {node for pool in owned for node in pool.held}
+        sim.at(self._poll_ns, self._poll)
+
+    def _poll(self, at_ns: Ns) -> None:
+        wanted = {(figures.model, figures.pool): figures.wanted for figures in self._front.pool_figures()}
+        for pool in self.owned:
+            self._retire(pool, at_ns)
+            goal = wanted.get((pool.model, pool.kind))
+            if goal is not None:
+                self._follow(pool, min(goal, len(pool.pool.replicas)), at_ns)
+        if not self._sim.is_served():
+            self._sim.at(at_ns + self._poll_ns, self._poll)
+
+    def _follow(self, pool: Owned, goal: int, at_ns: Ns) -> None:
+        while pool.serving < goal:
+            if pool.draining:  # nobody needs to be started while one can stay
+                node = next(reversed(pool.draining))
+                del pool.draining[node]
+                self._sim.feed(CONTROL, DrainAsked(at_ns, "scale", node, is_draining=False))
+                continue
+            free = [node for node in pool.pool.replicas if node not in pool.held]
+            if not free:
+                return
+            self._start(pool, free[0], at_ns)
+        while pool.serving > goal:
+            leaving = [node for node in pool.held if node not in pool.draining and node not in pool.starting]
+            if not leaving:  # all that is too much has not even started
+                return
+            pool.draining[leaving[-1]] = None
+            self._sim.feed(CONTROL, DrainAsked(at_ns, "scale", leaving[-1], is_draining=True))
+
+    def _start(self, pool: Owned, node: NodeId, at_ns: Ns) -> None:
+        pool.held[node] = at_ns
+        pool.starting[node] = None
+
+        def up(_: Ns) -> None:
+            del pool.starting[node]
+            if node in self._known:
+                self._sim.feed(CONTROL, DrainAsked(self._sim.now_ns, "scale", node, is_draining=False))
+                self._sim.restart(node)
+            else:
+                self._known.add(node)
+                self._sim.add(node, pool.pool.machine(list(pool.pool.replicas).index(node)))
+
+        self._sim.at(at_ns + pool.pool.cold_start_ns, up)
+
+    def _retire(self, pool: Owned, at_ns: Ns) -> None:
+        """Stop who has drained: the front counts no request of it any more."""
+        for node in list(pool.draining):
+            if self._front.open_at(node):
+                continue
+            if self._sim.lives[node].is_alive:
+                self._sim.kill(node)
+            del pool.draining[node]
+            pool.spent_ns += at_ns - pool.held.pop(node)
+
+
+class Signals(Protocol):
+    """What a front exports."""
+
+    def pool_figures(self) -> Sequence[PoolFigures]: ...
+
+    def open_at(self, node: NodeId) -> int:
+        """Requests that run or wait at a replica."""
+        ...
