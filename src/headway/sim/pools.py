@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from headway.core.errors import ConfigError
+from headway.cost.coldstart import ColdStartParams
 from headway.cost.diffusion_belief import DenoiseCostParams
 from headway.cost.diffusion_devices import Execution
 from headway.cost.llm import StepCostParams
@@ -65,7 +66,10 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     name: str = "pool"
     kind: Literal["llm", "diffusion"] = "llm"
     role: Literal["mixed", "prefill", "decode"] = "mixed"
-    replicas: Count = 1
+    replicas: Count = 1  # to begin with
+    replicas_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that an orchestrator may start; unset: no more
+    start: ColdStartParams = ColdStartParams()  # what a replica takes before it serves
+    start_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in place of the phases of `start`
     model: str = "llama-3.1-8b"  # a name of the model catalogue, or of a user file
     dtype: str = "bfloat16"
     kv_dtype: str = ""  # of the KV cache; unset: 16 bits, or as wide as float32 weights
@@ -83,10 +87,20 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     execution: Execution = Execution()  # how its denoisers run
     denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take
 
+    @property
+    def places(self) -> int:
+        """Replicas that there can be."""
+        return max(self.replicas, self.replicas_max or 0)
+
     def __post_init__(self) -> None:
         for key in _ONLY["llm" if self.kind == "diffusion" else "diffusion"]:
             if getattr(self, key) != _DEFAULTS[key]:
                 raise ConfigError(f"pool {self.name}: {key} means nothing to a pool of kind {self.kind!r}; remove it")
+        if self.replicas_max is not None and self.replicas_max < self.replicas:
+            raise ConfigError(
+                f"pool {self.name}: replicas_max = {self.replicas_max} is below replicas = {self.replicas}; raise it, or "
+                "begin with fewer"
+            )
         if self.scheduler.async_depth != self.worker.credits:
             raise ConfigError(
                 f"pool {self.name}: scheduler.async_depth = {self.scheduler.async_depth} and worker.credits = "

@@ -11,7 +11,9 @@ from headway.cost.links import Link
 from headway.sched.config import FrontConfig
 from headway.sched.fleet.migration import MigrationParams
 from headway.sim.catalogue import Additions
+from headway.sim.faults import Fault
 from headway.sim.network import NetworkParams
+from headway.sim.orchestrator import OrchestratorParams
 from headway.sim.pools import PoolParams
 from headway.workload.spec import Synthetic, WorkloadParams
 
@@ -81,6 +83,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     migration: MigrationParams | None = None  # unset: requests stay where they run
     network: NetworkSettings = NetworkSettings()
     gateway: GatewaySettings = GatewaySettings()
+    faults: tuple[Fault, ...] = ()  # what goes wrong, and when
+    orchestrator: OrchestratorParams | None = None  # starts and stops replicas as front.scaling asks; unset: nobody does
     sim: RunSettings = RunSettings()
     catalogue: Additions = Additions()
 
@@ -94,12 +98,22 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.front.pools.prefill or self.front.pools.decode:
             raise ConfigError("front.pools: a scenario says it by `role` of its pools; leave front.pools out")
         check_roles(self.pools)
+        self._check_orchestrator()
         for model, route in self.front.routes.items():
             if route.transfers_to or route.fallbacks:
                 raise ConfigError(
                     f"front.routes.{model}: transfers_to and fallbacks need an edge that submits a request again, "
                     "which a simulation does not have; leave them out"
                 )
+
+    def _check_orchestrator(self) -> None:
+        growing = [pool.name for pool in self.pools if pool.replicas_max is not None]
+        if growing and self.orchestrator is None:
+            raise ConfigError(
+                f"pool {growing[0]}: replicas_max needs [orchestrator]: nobody would start its replicas"
+            )
+        if self.orchestrator is not None and self.front.scaling is None:
+            raise ConfigError("orchestrator needs [front.scaling]: without it no pool is told to grow or shrink")
 
     def targets_of(self, tenant: str) -> Targets:
         """What the requests of a tenant are promised."""
