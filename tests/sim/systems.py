@@ -6,7 +6,7 @@ from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
 from headway.sim.clients import Stream
 from headway.sim.pools import EngineSize, PoolParams, TruthParams
-from headway.sim.scenario import Scenario
+from headway.sim.scenario import RunSettings, Scenario
 from headway.sim.sources import source_of
 from headway.sim.system import System
 from headway.workload.arrivals import Poisson
@@ -45,9 +45,9 @@ def linear(**change: object) -> PoolParams:
 
 def scenario(*pools: PoolParams, **change: object) -> Scenario:
     """A scenario with checks on, and fields changed."""
-    base = Scenario(pools=pools or (linear(replicas=2),), workload=(SMALL,))
-    base = msgspec.structs.replace(base, sim=msgspec.structs.replace(base.sim, check=True))
-    return msgspec.structs.replace(base, **change)
+    fields: dict[str, object] = {"pools": pools or (linear(replicas=2),), "workload": (SMALL,)}
+    fields["sim"] = RunSettings(check=True)
+    return Scenario(**{**fields, **change})  # type: ignore[arg-type]  # fields by name
 
 
 def ran(wanted: Scenario, *, log: bool = False) -> tuple[System, Kept]:

@@ -13,23 +13,21 @@ from headway.sched.registry import PolicyChoice
 from headway.sim.orchestrator import OrchestratorParams
 from headway.sim.pools import EngineSize
 from headway.sim.scenario import Scenario
-from headway.workload.arrivals import OnOff
+from headway.workload.arrivals import OnOff, Poisson
 from headway.workload.lengths import Lengths
 from headway.workload.spec import Synthetic
 
-# A burst of a minute that two replicas cannot carry and four can, then an hour of almost nothing.
+# A burst that one replica cannot carry, and in one test hardly anything for long after it.
 BURST = Synthetic(
-    count=700,
-    arrivals=OnOff(rate_per_s=10.0),
+    count=500,
+    arrivals=Poisson(rate_per_s=45.0),
     prompt=Lengths(kind="fixed", mean=256.0),
     output=Lengths(kind="fixed", mean=64.0),
 )
 
 
 def _scenario(start_s: float, lead_s: float = 10.0, places: int = 6) -> Scenario:
-    pool = linear(
-        replicas=1, replicas_max=places, start_s=start_s, truth=EXACT, engine=EngineSize(kv_blocks=400)
-    )
+    pool = linear(replicas=1, replicas_max=places, start_s=start_s, truth=EXACT, engine=EngineSize(kv_blocks=400))
     front = FrontConfig(
         admission=PolicyChoice("open"),
         scaling=ScalingParams(interval_s=1.0, lead_s=lead_s, slo_s=2.0, idle_s=20.0),
@@ -41,8 +39,10 @@ def _replicas(kept: Kept) -> set[str]:
     return {f"{record.replica}" for _, _, record in kept.ended}
 
 
-def _mean_ttft_s(kept: Kept) -> float:
-    return sum(stream.times_ns[0] - stream.sent_ns for _, stream, _ in kept.ended) / len(kept.ended) / NS_PER_S
+def _late(kept: Kept) -> int:
+    """Requests without a first token within two seconds."""
+    waits = [stream.ttft_ns for _, stream, _ in kept.ended]
+    return sum(wait is None or wait > 2 * NS_PER_S for wait in waits)
 
 
 def test_a_pool_grows_after_its_cold_start_and_never_before() -> None:  # SPEC A12, A13, J4
@@ -55,8 +55,8 @@ def test_a_pool_grows_after_its_cold_start_and_never_before() -> None:  # SPEC A
 
 
 def test_a_slower_start_costs_waiting() -> None:  # SPEC A13
-    waits = [_mean_ttft_s(ran(_scenario(start_s=start_s))[1]) for start_s in (2.0, 20.0, 60.0)]
-    assert waits[0] < waits[1] < waits[2]
+    late = [_late(ran(_scenario(start_s=start_s))[1]) for start_s in (2.0, 30.0)]
+    assert late[0] < late[1]
 
 
 def test_a_pool_never_grows_over_its_limit() -> None:
@@ -76,7 +76,7 @@ def test_what_is_held_is_paid_cold_starts_included() -> None:  # SPEC J5
 
 def test_an_idle_pool_shrinks_by_draining_and_loses_nothing() -> None:  # SPEC A12
     quiet = msgspec.structs.replace(
-        BURST, name="later", count=40, arrivals=OnOff(rate_per_s=0.02, on_s=5.0, off_s=100.0)
+        BURST, name="later", count=12, arrivals=OnOff(rate_per_s=0.02, on_s=5.0, off_s=100.0)
     )
     wanted = _scenario(start_s=2.0)
     system, kept = ran(msgspec.structs.replace(wanted, workload=(BURST, quiet)))

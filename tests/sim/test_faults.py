@@ -6,7 +6,6 @@ from tests.sim.systems import EXACT, SMALL, Kept, linear, ran, scenario
 
 from headway.core.errors import ConfigError
 from headway.core.units import NS_PER_S
-from headway.sched.registry import PolicyChoice
 from headway.sim.faults import FailSteps, Fault, Kill, SlowLinks, Stale, Straggle
 from headway.sim.system import System
 from headway.workload.arrivals import Poisson
@@ -60,11 +59,10 @@ def test_a_straggler_is_slow_while_it_lasts_and_gets_less_work() -> None:  # SPE
 
 def test_without_reports_the_router_goes_by_what_it_knew() -> None:  # SPEC J4, A5
     # dynamo#9410: a planner that models static traffic only sees no staleness.
-    front = scenario().front
-    chosen = msgspec.structs.replace(front, router=PolicyChoice("least_requests"))
+    busy = msgspec.structs.replace(LONG, arrivals=Poisson(rate_per_s=200.0))
     clear, blind = (
-        ran(scenario(linear(replicas=2, truth=EXACT), workload=(LONG,), front=chosen, faults=faults))
-        for faults in ((), (Stale(replica="rep-pool-0", from_s=1.0),))
+        ran(scenario(linear(replicas=2, truth=EXACT), workload=(busy,), faults=faults))
+        for faults in ((), (Stale(replica="rep-pool-0", from_s=0.1),))
     )
     assert len(blind[1].ended) == LONG.count  # tokens and ends still arrive
     routes = [[d.chosen for d in kept.decisions if d.kind == "route"] for _, kept in (clear, blind)]

@@ -16,6 +16,7 @@ from headway.sim.catalogue import Catalogue
 from headway.sim.denoise_truth import DenoiseTruth
 from headway.sim.driver import Machine
 from headway.sim.fleet import CONTROL, FRONT
+from headway.sim.orchestrator import start_ns
 from headway.sim.pools import PoolParams
 
 
@@ -53,11 +54,12 @@ class DiffusionPool:
         """`seed`: the scenario's. Raises ConfigError for what fits nowhere."""
         device = catalogue.device(params.hardware.device)
         self.params = params
-        self.replicas = [NodeId(f"rep-{params.name}-{place}") for place in range(params.replicas)]
+        self.replicas = [NodeId(f"rep-{params.name}-{place}") for place in range(params.places)]
         self.cost = denoise_cost(params, catalogue)
         self.price_per_hour = device.price_per_hour * self.cost.devices  # of one replica, in USD
         self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node) for node in self.replicas}
         self._machine = machine_params(params, catalogue)
+        self.cold_start_ns = start_ns(params, catalogue.denoiser(params.model).weight_bytes)
         self.build(0, 1)  # what the scheduler refuses is said now, not when the simulation runs
 
     def build(self, place: int, incarnation: int) -> Node:

@@ -64,6 +64,16 @@ class Life:
         self.node, self.incarnation = node, incarnation
         self.executor: SimExecutor | None = None
         self.is_alive = True
+        self._busy_before_ns: Ns = 0  # of the lives before
+
+    @property
+    def busy_ns(self) -> Ns:
+        """Device time of the node's steps so far, over all its lives."""
+        return self._busy_before_ns + (0 if self.executor is None else self.executor.busy_ns)
+
+    def follows(self, before: "Life") -> None:
+        """The same node lived before."""
+        self._busy_before_ns = before.busy_ns
 
 
 class SimParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,7 +165,10 @@ class Simulation:
 
     def _start(self, node: NodeId, incarnation: int) -> None:
         machine = self._machines[node]
-        life = self.lives[node] = Life(machine.build(incarnation), incarnation)
+        life = Life(machine.build(incarnation), incarnation)
+        if node in self.lives:
+            life.follows(self.lives[node])
+        self.lives[node] = life
         if machine.truth is not None:
             engine = None if machine.engine is None else machine.engine()
             if engine is not None and not self.params.jumps:

@@ -1,4 +1,4 @@
-"""Faults of a scenario, injected at their times: deaths, stragglers, stale metrics, slow links, failing steps (SPEC J4).
+"""Faults of a scenario at their times: deaths, stragglers, stale metrics, slow links, failing steps (SPEC J4).
 
 Mispredicted lengths are the workload's (`workload.spec`); cold starts are the orchestrator's (`sim/orchestrator.py`).
 """
@@ -84,7 +84,7 @@ class Faults:
         self._shares: list[float] = []
 
     def arm(self, faults: tuple[Fault, ...]) -> None:
-        """Schedule them all. Raises ConfigError for a replica that is not there, or a fault that ends before it begins."""
+        """Schedule them all. Raises ConfigError for a replica that is not there, or an end before the beginning."""
         for place, fault in enumerate(faults):
             self._check(place, fault)
             match fault:
@@ -108,10 +108,10 @@ class Faults:
         if until_s is not None and not isinstance(fault, Kill | FailSteps) and until_s <= fault.from_s:
             raise ConfigError(f"faults[{place}]: until_s = {until_s} is not after from_s = {fault.from_s}")
 
-    def _between(self, from_s: float, until_s: float | None, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self._sim.at(ns_from_s(from_s), lambda _: begin())
-        if until_s is not None:
-            self._sim.at(ns_from_s(until_s), lambda _: end())
+    def _between(self, fault: Straggle | Stale | SlowLinks, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._sim.at(ns_from_s(fault.from_s), lambda _: begin())
+        if fault.until_s is not None:
+            self._sim.at(ns_from_s(fault.until_s), lambda _: end())
 
     def _kill(self, fault: Kill, node: NodeId) -> None:
         sim = self._sim
@@ -139,7 +139,7 @@ class Faults:
         def end() -> None:
             truth.slowdown /= fault.factor
 
-        self._between(fault.from_s, fault.until_s, begin, end)
+        self._between(fault, begin, end)
 
     def _stale(self, fault: Stale, node: NodeId) -> None:
         silent = self._silent
@@ -151,7 +151,7 @@ class Faults:
         def end() -> None:
             silent[node] -= 1
 
-        self._between(fault.from_s, fault.until_s, begin, end)
+        self._between(fault, begin, end)
 
     def _is_dropped(self, src: NodeId, _dst: NodeId, message: object) -> bool:
         return isinstance(message, Report) and self._silent.get(src, 0) > 0
@@ -174,7 +174,7 @@ class Faults:
             self._latency_ns -= extra_ns
             self._shares.remove(fault.share)
 
-        self._between(fault.from_s, fault.until_s, begin, end)
+        self._between(fault, begin, end)
 
     def _fail(self, fault: FailSteps, node: NodeId) -> None:
         def fail(_: Ns) -> None:

@@ -4,17 +4,19 @@ It decides nothing that live would not leave to Kubernetes or Ray as well: it po
 the front exports (`FrontNode.pool_figures`, SPEC A12), as a scaler polls a metrics page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
 import msgspec
 
 from headway.core.events import DrainAsked
 from headway.core.ids import NodeId
-from headway.core.reports import PoolFigures
 from headway.core.units import Ns, ns_from_s
+from headway.cost.coldstart import cold_start
+from headway.sched.nodes import FrontNode
 from headway.sim.driver import Machine, Simulation
 from headway.sim.fleet import CONTROL
+from headway.sim.pools import PoolParams
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -37,12 +39,19 @@ class Scalable(Protocol):
     def machine(self, place: int) -> Machine: ...
 
 
+def start_ns(params: PoolParams, weight_bytes: float) -> Ns:
+    """Return how long a replica of a pool takes from the decision until it serves."""
+    if params.start_s is not None:
+        return ns_from_s(params.start_s)
+    return cold_start(weight_bytes, params.start, devices=params.devices).total_ns
+
+
 class Owned:
     """One pool: which of its replicas are held, since when, and for how long others were."""
 
-    def __init__(self, pool: Scalable, model: str, kind: str, started: int) -> None:
-        self.pool, self.model, self.kind = pool, model, kind
-        self.held: dict[NodeId, Ns] = {node: 0 for node in pool.replicas[:started]}  # since
+    def __init__(self, pool: Scalable, params: PoolParams) -> None:
+        self.pool, self.model, self.role = pool, params.model, params.role
+        self.held: dict[NodeId, Ns] = dict.fromkeys(pool.replicas[: params.replicas], 0)  # since
         self.starting: dict[NodeId, None] = {}
         self.draining: dict[NodeId, None] = {}
         self.spent_ns: Ns = 0  # of those that are gone
@@ -60,18 +69,21 @@ class Owned:
 class Orchestrator:
     """Follows the front's wishes for every pool that has room to grow or shrink."""
 
-    def __init__(self, sim: Simulation, params: OrchestratorParams, owned: Sequence[Owned], front: "Signals") -> None:
+    def __init__(
+        self, sim: Simulation, params: OrchestratorParams, owned: Sequence[Owned], front: Callable[[], FrontNode]
+    ) -> None:
+        """`front`: as it lives now."""
         self.owned = owned
         self._sim, self._front = sim, front
         self._poll_ns = ns_from_s(params.poll_s)
-        self._known: set[NodeId] = {node for pool in owned for node in pool.held}
+        self._known = {node: None for pool in owned for node in pool.held}
         sim.at(self._poll_ns, self._poll)
 
     def _poll(self, at_ns: Ns) -> None:
-        wanted = {(figures.model, figures.pool): figures.wanted for figures in self._front.pool_figures()}
+        wanted = {(figures.model, figures.pool): figures.wanted for figures in self._front().pool_figures()}
         for pool in self.owned:
             self._retire(pool, at_ns)
-            goal = wanted.get((pool.model, pool.kind))
+            goal = wanted.get((pool.model, pool.role))
             if goal is not None:
                 self._follow(pool, min(goal, len(pool.pool.replicas)), at_ns)
         if not self._sim.is_served():
@@ -105,27 +117,18 @@ class Orchestrator:
                 self._sim.feed(CONTROL, DrainAsked(self._sim.now_ns, "scale", node, is_draining=False))
                 self._sim.restart(node)
             else:
-                self._known.add(node)
+                self._known[node] = None
                 self._sim.add(node, pool.pool.machine(list(pool.pool.replicas).index(node)))
 
         self._sim.at(at_ns + pool.pool.cold_start_ns, up)
 
     def _retire(self, pool: Owned, at_ns: Ns) -> None:
         """Stop who has drained: the front counts no request of it any more."""
+        open_at = {figures.replica: figures.in_flight for figures in self._front().replica_figures(at_ns)}
         for node in list(pool.draining):
-            if self._front.open_at(node):
+            if open_at.get(node, 0):
                 continue
             if self._sim.lives[node].is_alive:
                 self._sim.kill(node)
             del pool.draining[node]
             pool.spent_ns += at_ns - pool.held.pop(node)
-
-
-class Signals(Protocol):
-    """What a front exports."""
-
-    def pool_figures(self) -> Sequence[PoolFigures]: ...
-
-    def open_at(self, node: NodeId) -> int:
-        """Requests that run or wait at a replica."""
-        ...

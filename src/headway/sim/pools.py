@@ -98,8 +98,8 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise ConfigError(f"pool {self.name}: {key} means nothing to a pool of kind {self.kind!r}; remove it")
         if self.replicas_max is not None and self.replicas_max < self.replicas:
             raise ConfigError(
-                f"pool {self.name}: replicas_max = {self.replicas_max} is below replicas = {self.replicas}; raise it, or "
-                "begin with fewer"
+                f"pool {self.name}: replicas_max = {self.replicas_max} is below replicas = {self.replicas}; "
+                "raise it, or begin with fewer"
             )
         if self.scheduler.async_depth != self.worker.credits:
             raise ConfigError(

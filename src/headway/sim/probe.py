@@ -50,11 +50,11 @@ class Probe:
     def _of(self, pool: AnyPool, at_ns: Ns) -> Sample:
         waiting = running = up = free = total = busy_ns = 0
         for node in pool.replicas:
-            life = self._system.sim.lives[node]
-            if life.executor is not None:
-                begun = self._busy_ns.get(node, 0) if life.executor.busy_ns >= self._busy_ns.get(node, 0) else 0
-                busy_ns += life.executor.busy_ns - begun
-                self._busy_ns[node] = life.executor.busy_ns
+            life = self._system.sim.lives.get(node)
+            if life is None:  # it has not started yet
+                continue
+            busy_ns += life.busy_ns - self._busy_ns.get(node, 0)
+            self._busy_ns[node] = life.busy_ns
             if not life.is_alive:
                 continue
             machine = self._system.numbers(node)
@@ -63,7 +63,7 @@ class Probe:
             running += machine.running
             free += machine.kv_blocks_free
             total += pool.kv_blocks
-        busy = busy_ns / (self._interval_ns * len(pool.replicas))
+        busy = busy_ns / (self._interval_ns * max(1, up))
         kv_used = 1 - free / total if total else 0.0
         return Sample(at_ns, pool.params.name, up, waiting, running, kv_used, busy, kv_used)
 

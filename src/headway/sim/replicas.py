@@ -7,7 +7,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ports import ModelLimits
-from headway.cost.deployment import Deployment, Layout, TwoBatch, kv_tokens_fit
+from headway.cost.deployment import Deployment, Layout, TwoBatch, kv_tokens_fit, weight_bytes_of_device
 from headway.cost.fitted import CostFile, parse_cost_file
 from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCostParams, StepShape, pairs
@@ -31,6 +31,7 @@ class LlmReplica(msgspec.Struct, frozen=True):
     step: StepModel
     belief: StepCostParams
     price_per_hour: float = 0.0  # of all its devices, in USD
+    weight_bytes: float = 0.0  # that a start loads
 
 
 def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
@@ -97,7 +98,8 @@ def _catalogued(
         device=pool.hardware.device,
     )
     price = deployment.device.price_per_hour * pool.hardware.devices
-    return LlmReplica(limits, step, _with_block(pool.belief or belief, limits), price)
+    weights = weight_bytes_of_device(deployment) * pool.hardware.devices
+    return LlmReplica(limits, step, _with_block(pool.belief or belief, limits), price, weights)
 
 
 def _read_cost(pool: PoolParams) -> CostFile:

@@ -84,7 +84,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     network: NetworkSettings = NetworkSettings()
     gateway: GatewaySettings = GatewaySettings()
     faults: tuple[Fault, ...] = ()  # what goes wrong, and when
-    orchestrator: OrchestratorParams | None = None  # starts and stops replicas as front.scaling asks; unset: nobody does
+    orchestrator: OrchestratorParams | None = (
+        None  # starts and stops replicas as front.scaling asks; unset: nobody does
+    )
     sim: RunSettings = RunSettings()
     catalogue: Additions = Additions()
 
@@ -109,9 +111,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def _check_orchestrator(self) -> None:
         growing = [pool.name for pool in self.pools if pool.replicas_max is not None]
         if growing and self.orchestrator is None:
-            raise ConfigError(
-                f"pool {growing[0]}: replicas_max needs [orchestrator]: nobody would start its replicas"
-            )
+            raise ConfigError(f"pool {growing[0]}: replicas_max needs [orchestrator]: nobody would start its replicas")
         if self.orchestrator is not None and self.front.scaling is None:
             raise ConfigError("orchestrator needs [front.scaling]: without it no pool is told to grow or shrink")
 

@@ -24,8 +24,10 @@ from headway.sim.clients import Sink
 from headway.sim.diffusion_pool import DiffusionPool
 from headway.sim.door import Asked, Door
 from headway.sim.driver import Machine, SimParams, Simulation
+from headway.sim.faults import Faults, Slowed
 from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.model_truth import ModelTruth
+from headway.sim.orchestrator import Orchestrator, Owned, start_ns
 from headway.sim.pools import PoolParams
 from headway.sim.replicas import LlmReplica, llm_replica
 from headway.sim.scenario import Scenario
@@ -35,8 +37,8 @@ from headway.workload.offered import Source
 
 
 def replica_ids(pool: PoolParams) -> list[NodeId]:
-    """Return the ids of a pool's replicas."""
-    return [NodeId(f"rep-{pool.name}-{place}") for place in range(pool.replicas)]
+    """Return the ids of all replicas that a pool can have."""
+    return [NodeId(f"rep-{pool.name}-{place}") for place in range(pool.places)]
 
 
 def front_config(scenario: Scenario) -> FrontConfig:
@@ -71,6 +73,7 @@ class Pool:
         self.replica: LlmReplica = llm_replica(params, catalogue)
         self.kv_blocks = self.replica.limits.kv_blocks  # of a replica
         self.price_per_hour = self.replica.price_per_hour  # of one replica, in USD
+        self.cold_start_ns = start_ns(params, self.replica.weight_bytes)
         self.truths = {node: ModelTruth(self.replica.step, params.truth, seed, node) for node in self.replicas}
 
     def build(self, place: int, incarnation: int) -> Node:
@@ -116,13 +119,20 @@ class System:
         ]
         self.sim.add(FRONT, Machine(lambda _: self.build_front()))
         self.sim.add(CONTROL, Machine(lambda _: self.build_control()))
+        self.owned = [Owned(pool, pool.params) for pool in self.pools]
         for pool in self.pools:
-            for place, node in enumerate(pool.replicas):
+            for place, node in enumerate(pool.replicas[: pool.params.replicas]):
                 self.sim.add(node, pool.machine(place))
         self._devices = {node: pool.params.devices for pool in self.pools for node in pool.replicas}
         self._kv_bytes_per_s = network.copy_bytes_per_s
         self.sim.network.copy_bytes_per_s = self._copy_bytes_per_s
         self.sim.offer(FRONT, source)
+        truths: dict[NodeId, Slowed] = {}
+        for pool in self.pools:
+            truths.update(pool.truths)
+        Faults(self.sim, truths).arm(scenario.faults)
+        if scenario.orchestrator is not None:
+            Orchestrator(self.sim, scenario.orchestrator, self.owned, lambda: self.front)
 
     def _copy_bytes_per_s(self, src: NodeId, dst: NodeId) -> float:
         """Every device sends its part of the KV over a link of its own, to one that receives."""
@@ -170,5 +180,5 @@ class System:
 
     @property
     def replicas(self) -> Sequence[NodeId]:
-        """Every replica, pool by pool."""
-        return [node for pool in self.pools for node in pool.replicas]
+        """Every replica that there is or was, pool by pool."""
+        return [node for pool in self.pools for node in pool.replicas if node in self.sim.lives]
