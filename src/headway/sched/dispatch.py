@@ -188,6 +188,10 @@ class Dispatcher:
         if tracked.failed_at:
             others = [candidate for candidate in candidates if not self._has_failed(tracked, NodeId(candidate.replica))]
         pool = others or candidates
+        if self.watch.guard.is_quiet:
+            first = next((candidate for candidate in pool if self.router.has_room(candidate)), None)
+            if first is not None:
+                return first
         free = [candidate for candidate in pool if self.router.has_room(candidate)]
         if not free:
             free = [candidate for candidate in pool if self.router.replicas[NodeId(candidate.replica)].may_be_tried]

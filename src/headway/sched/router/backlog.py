@@ -62,11 +62,15 @@ class Backlog:
 
     def look(self, at_ns: Ns, own: int) -> tuple[float, float]:
         """Return expectation and standard deviation; `own`: dispatched by this front and without a first token."""
-        level = self._drained(at_ns)
+        level = self._level - self.rate * (at_ns - self._level_ns) / NS_PER_S
+        level = level if level > 0.0 else 0.0
         doubt = DRAIN_DOUBT * (self._gone + self._level - level)
         if self._heard_ns is None:
             return level, doubt
-        age_ns, patience_ns = at_ns - self._heard_ns, self.patience_ns
+        age_ns = at_ns - self._heard_ns
+        if age_ns <= PATIENCE_MIN_NS:  # on time, whatever is usual
+            return level, doubt
+        patience_ns = self.patience_ns
         if age_ns <= patience_ns:
             return level, doubt
         keep = patience_ns / age_ns

@@ -119,11 +119,12 @@ class Replica:
         if report is not None:
             counted, self.waiting = report.waiting + report.running, report.waiting
         self.waiting += unseen
-        self.requests = max(0, counted - self._ended) + unseen
+        self.requests = (counted - self._ended if counted > self._ended else 0) + unseen
         if not counted and not self._sent:
             self.age_ns, self.queued_tokens, self.queued_tokens_spread = 0, 0, 0
             return
-        self.age_ns = at_ns - max(self._known_ns, self._awake_ns)
+        known_ns, awake_ns = self._known_ns, self._awake_ns
+        self.age_ns = at_ns - (known_ns if known_ns > awake_ns else awake_ns)
         if report is None or report.source == "engine":
             level, doubt = self._backlog.look(at_ns, self.uncached_in_flight)
         else:
@@ -284,8 +285,11 @@ def share_hits(replicas: Sequence[Replica]) -> None:
 
     production-stack#957: whoever served it first otherwise gets everything.
     """
-    if not replicas:
+    hits = [replica.hit_tokens for replica in replicas]
+    if not any(hits):
+        for replica in replicas:
+            replica.distinct_hits = 0
         return
-    shared = sorted((replica.hit_tokens for replica in replicas), reverse=True)[len(replicas) // 2]
+    shared = sorted(hits, reverse=True)[len(replicas) // 2]
     for replica in replicas:
         replica.distinct_hits = max(0, replica.hit_tokens - shared)

@@ -10,7 +10,7 @@ from headway.core.errors import ConfigError, InvariantError
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaReport
 from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
-from headway.core.units import Ns, ns_from_ms, s_from_ns
+from headway.core.units import NS_PER_S, Ns, ns_from_ms, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
@@ -154,16 +154,23 @@ class Router:
     def _rank(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Candidate]:
         usable = self._usable(request, pool, at_ns)
         ranked = self.choices.of(request.model).rank(request, usable, at_ns)
-        return [self._candidate(self.replicas[item.replica], request, item) for item in ranked]
+        if isinstance(request, DiffusionRequest):
+            there = [(self.replicas[item.replica], item) for item in ranked]
+            return [denoise_candidate(replica.work, request, item, replica.now_ns) for replica, item in there]
+        prompt, is_hashed = request.prompt_tokens, bool(request.block_tokens)
+        return [self._candidate(self.replicas[item.replica], prompt, is_hashed, item) for item in ranked]
 
     def _usable(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Replica]:
         """Return the replicas that may take the request, as they look now. An empty pool is the whole fleet."""
-        role, lora = role_of(request), None if isinstance(request, DiffusionRequest) else request.lora
+        role, model = role_of(request), request.model
+        lora = None if isinstance(request, DiffusionRequest) else request.lora
         there = [
             replica
             for replica in self.replicas.values()
-            if self._serves(replica, request.model, role)
-            and (lora is None or self._serves(replica, lora, role))
+            if (report := replica.report) is not None  # one that joined has said nothing yet
+            and report.role == role
+            and (report.model == model or model in report.models)
+            and (lora is None or _offers(report, lora))
             and not replica.is_draining
             and (not pool or replica.id in pool)
             and replica.takes(request)
@@ -172,7 +179,7 @@ class Router:
         hits = self.index.hits_all(request)
         for replica in usable:
             replica.look(at_ns)
-            replica.hit_tokens = hits.get(replica.id, 0)
+            replica.hit_tokens = hits.get(replica.id, 0) if hits else 0
         share_hits(usable)
         return usable
 
@@ -204,18 +211,16 @@ class Router:
         )
 
     @staticmethod
-    def _candidate(replica: Replica, request: Request, item: Scored) -> Candidate:
-        if isinstance(request, DiffusionRequest):
-            return denoise_candidate(replica.work, request, item, replica.now_ns)
-        queue_ns, report = replica.queue_ns, replica.report
-        hits = replica.hit_tokens if request.block_tokens else None
-        if queue_ns is None or report is None:
+    def _candidate(replica: Replica, prompt: int, is_hashed: bool, item: Scored) -> Candidate:
+        hit, rate = replica.hit_tokens, replica.prefill_tokens_per_s
+        hits = hit if is_hashed else None
+        if rate <= 0 or replica.report is None:
             reason = item.reason or "no rate learned"
-            return Candidate(replica.id, 0.0, 0.0, reason=reason, score=item.score, hit_tokens=hits)
-        prefill_s = max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s
-        confidence = 1.0 / (1.0 + s_from_ns(replica.age_ns))
-        seconds = s_from_ns(queue_ns) + prefill_s
-        return Candidate(replica.id, seconds, confidence, reason=item.reason, score=item.score, hit_tokens=hits)
+            return Candidate(replica.id, 0.0, 0.0, None, reason, item.score, hits)
+        prefill_s = (prompt - hit) / rate if prompt > hit else 0.0
+        confidence = 1.0 / (1.0 + replica.age_ns / NS_PER_S)
+        seconds = round(replica.queued_tokens / rate * NS_PER_S) / NS_PER_S + prefill_s
+        return Candidate(replica.id, seconds, confidence, None, item.reason, item.score, hits)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""

@@ -59,12 +59,16 @@ class CostAware:
         """Order by cost in seconds; a session's replica ahead of gains too small to move for."""
         views = self._allowed(request, replicas)
         ask = self._ask(request, views, at_ns)
-        weights = self._params
+        weights, at = self._params, self._flights.at
         draw = draw_u64(weights.seed, request.id, _attempt(request), 0)
+        is_denoise = isinstance(request, DiffusionRequest)
         costs: list[tuple[float, NodeId, Parts]] = []
         for view in views:
             level = _level(draw, view.id, weights.spread) if view.queued_tokens_spread else 0.0
-            found = self._parts(request, view, ask, level)
+            if is_denoise:
+                found = self._parts(request, view, ask, level)
+            else:
+                found = parts(view, at(view.id), ask, weights, level)
             costs.append((sum(found), view.id, found))
         costs.sort()
         ranked = [
