@@ -259,3 +259,13 @@ def test_an_example_is_a_scenario_that_keeps_its_promises(name: str) -> None:
         assert due_ns is not None
         assert record.outcome == "ok"
         assert record.e2e_ms <= (due_ns - one.request.arrived_ns) / 1e6
+
+
+def test_the_time_of_a_picture_is_queue_and_denoising() -> None:  # SPEC I2: `other` at most 2 %
+    source = workload(0.9, replicas=2, count=60)
+    found = Studio(pool("fifo")).run(source)
+    for record in found.evidence():
+        told = record.segments
+        assert sum(told.values()) == pytest.approx(record.e2e_ms)
+        assert told["denoise"] + told["engine_queue"] >= 0.98 * record.e2e_ms
+        assert told.get("other", 0.0) <= 0.02 * record.e2e_ms

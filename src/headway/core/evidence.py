@@ -31,6 +31,7 @@ class WorkerMarks(msgspec.Struct, frozen=True):
     exposed_comm_ns: Ns = 0
     device_ns: Ns = 0  # its share of the device: step time split over the tokens of each step
     decisions: tuple[Decision, ...] = ()
+    denoised_ns: Ns | None = None  # end of its last denoise plan, in which its output is decoded
 
 
 class FrontMarks(msgspec.Struct, frozen=True):
@@ -106,6 +107,8 @@ def _cuts(front: FrontMarks, worker: WorkerMarks | None) -> list[tuple[str, Ns]]
     begun = worker.scheduled_ns if worker.scheduled_ns is not None else worker.finished_ns
     if begun is not None:
         cuts.append(("engine_queue", begun))
+    if worker.denoised_ns is not None:
+        cuts.append(("denoise", worker.denoised_ns))
     if worker.first_token_ns is not None:
         cuts.append(("prefill", worker.first_token_ns))
     if worker.last_token_ns is not None:

@@ -1,5 +1,7 @@
 """The request flow of a diffusion replica: submits, denoise plans, progress, ends and reports."""
 
+from msgspec.structs import replace
+
 from headway.core.effects import Effect, RunDenoise, Send
 from headway.core.errors import RequestError
 from headway.core.events import DenoiseDone
@@ -105,6 +107,8 @@ class DiffusionWorker:
     def _finish(self, stay: Stay, reason: FinishReason, at_ns: Ns) -> None:
         self._drop(stay)
         marks = stay.marks(self._replica, self._sums, at_ns)
+        if stay.scheduled_ns is not None:
+            marks = replace(marks, denoised_ns=at_ns)
         self.out.append(Send(stay.front, Finished(stay.request.id, stay.epoch, reason, 0, marks)))
 
     def _drop(self, stay: Stay) -> None:

@@ -168,7 +168,8 @@ class Recovery:
         """Take requests away from replicas that owe a word for too long. O(open requests), a few times per limit."""
         self._watch.fired()
         for tracked in list(self.book.requests.values()):
-            silent_ns = self._watch.silent_for(tracked, at_ns)
+            owner = None if tracked.owner is None else self.dispatch.router.replicas.get(tracked.owner)
+            silent_ns = self._watch.silent_for(tracked, at_ns, 0 if owner is None else owner.work.told_ns)
             if silent_ns is not None:
                 self._silent(tracked, silent_ns, at_ns)
         if any(tracked.owner is not None for tracked in self.book.requests.values()):

@@ -63,13 +63,19 @@ class Watch:
         """The timer is gone."""
         self._is_armed = False
 
-    def silent_for(self, tracked: Tracked, at_ns: Ns) -> Ns | None:
-        """How long its owner has owed a word that should have come; None: it may still take its time."""
+    def silent_for(self, tracked: Tracked, at_ns: Ns, work_ns: Ns) -> Ns | None:
+        """How long its owner has owed a word that should have come; None: it may still take its time.
+
+        `work_ns`: what a diffusion replica had to do when it was last heard. It says nothing while denoise steps run,
+        and pictures may wait for a video: silence counts from when twice that should be over.
+        """
         owner = tracked.owner
         if owner is None:
             return None
         if tracked.is_over:
             since_ns, limit_ns = tracked.stopped_ns, self._stop_ns
+        elif isinstance(tracked.request, DiffusionRequest):
+            since_ns, limit_ns = max(self.heard.get(owner, 0), tracked.sent_ns), self._first_ns + 2 * work_ns
         elif not tracked.is_streaming:
             since_ns, limit_ns = tracked.sent_ns, self._first_ns
         elif isinstance(tracked.request, LlmRequest):

@@ -9,7 +9,7 @@ from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, Req
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.messages import Finished, Message, Report, Submit, Tokens
-from headway.core.request import FinishReason, LlmRequest
+from headway.core.request import DiffusionRequest, FinishReason, LlmRequest
 from headway.core.units import Ns
 from headway.sched.nodes import FrontConfig, FrontNode
 
@@ -49,7 +49,7 @@ class Desk:
     def message(self, src: str, message: Message) -> list[Effect]:
         return self.event(MessageArrived(self.now_ns, "t", NodeId(src), message))
 
-    def arrive(self, request: LlmRequest | str) -> list[Effect]:
+    def arrive(self, request: LlmRequest | DiffusionRequest | str) -> list[Effect]:
         request = llm(request) if isinstance(request, str) else request
         return self.event(RequestArrived(self.now_ns, "t", request, self.now_ns, self.now_ns))
 

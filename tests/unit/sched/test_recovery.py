@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from tests.unit.sched.desk import Desk
+from tests.unit.sched.diffusion.pictures import picture
 from tests.unit.sched.router.views import llm
 
 from headway.core.decisions import Decision
@@ -11,6 +12,7 @@ from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, Reserve, Reserved, TakeOver, TakeOverAck
+from headway.core.reports import DenoiseCoefficients
 from headway.core.request import FinishReason, LlmRequest, Slo, TextRequest
 from headway.core.units import NS_PER_S
 from headway.sched.config import RouteConfig
@@ -454,6 +456,22 @@ def test_a_busy_replica_that_says_anything_is_not_silent() -> None:
     desk.now_ns = 9 * NS_PER_S
     desk.fire("watch")
     assert (cancels(desk), targets(desk)) == ([], [])
+
+
+def test_a_diffusion_replica_may_be_silent_for_twice_its_work_and_a_while() -> None:  # ComfyUI#3670, SPEC A11
+    desk = Desk(silent())
+    cost, video = DenoiseCoefficients(0.0, 0.0, 1e9, 0.0), picture("req-1", steps=5, size=16, model=ModelId("m"))
+    for node in ("rep-a", "rep-b"):  # 5 s for the request, and 20 s that are there already
+        desk.report(node, role="diffusion", model="m", denoise_cost=cost, queued_work_ns=20 * NS_PER_S)
+    desk.arrive(video)
+    ((owner, _),) = targets(desk)
+    desk.now_ns = (8 + 2 * 25) * NS_PER_S - 1
+    desk.fire("watch")
+    assert (cancels(desk), targets(desk)) == ([], [])
+    desk.now_ns += 1
+    desk.fire("watch")
+    assert cancels(desk) == [(owner, 1)]
+    assert len(targets(desk)) == 1
 
 
 def test_a_relayed_stream_is_watched_by_who_relays_it() -> None:

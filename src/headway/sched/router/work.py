@@ -43,6 +43,11 @@ class PendingWork:
         """A dispatch is over. What the report had counted of it is in the next one no more."""
         self._unseen.pop(request, None)
 
+    @property
+    def told_ns(self) -> Ns:
+        """The work that was there when it last reported, and what was dispatched since: it runs off by itself."""
+        return self._told_ns + sum(sent.work_ns for sent in self._unseen.values())
+
     def ahead_ns(self, at_ns: Ns) -> Ns:
         """Time until all of it is done; reported work runs off by itself."""
         left = max(0, self._told_ns - (at_ns - self._told_at_ns))

@@ -33,6 +33,12 @@ def test_own_dispatches_count_until_a_report_has_seen_them() -> None:  # SPEC A5
     assert work.ahead_ns(1200) == 700
 
 
+def test_what_was_told_stays_until_the_next_report() -> None:
+    work = heard(queued_work_ns=500)
+    work.sent(picture("req-1"), 1)
+    assert (work.told_ns, work.ahead_ns(9000)) == (500 + ONE, ONE)
+
+
 def test_what_is_no_picture_or_goes_where_nobody_tells_is_no_work() -> None:
     work = heard()
     work.sent(llm("req-1"), 1)
