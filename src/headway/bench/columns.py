@@ -1,6 +1,6 @@
 """The numbers of a run's requests, a column each: what summaries, time series and plots are computed from.
 
-About 150 bytes per request: a run can keep them, whatever its rows carry besides.
+About 250 bytes per request: a run can keep them, whatever its rows carry besides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from headway.core.units import NS_PER_MS
 
 Codes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 Claims: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int8]]
+Shorts: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 # Columns of a table that are kept, by how: numbers (nan: does not apply), counts (0 then), claims (-1 then), names (a
 # code each; 0: none).
@@ -40,6 +41,8 @@ class Columns:
         self._claims: dict[str, list[Claims]] = {name: [] for name in CLAIMS}
         self._codes: dict[str, list[Codes]] = {name: [] for name in NAMES}
         self._known: dict[str, dict[str, int]] = {name: {} for name in NAMES}
+        self._segments: dict[str, list[Shorts]] = {}  # a segment that a table has not is not in its list
+        self._tables: list[int] = []  # rows of each table
 
     def extend(self, table: Table) -> None:
         """Take a table of requests."""
@@ -59,6 +62,14 @@ class Columns:
 
     def _cut(self, segments: Column) -> None:
         parts: list[Mapping[str, float]] = [dict(found) for found in segments if isinstance(found, Mapping | Sequence)]
+        for name in dict.fromkeys(name for part in parts for name in part):
+            before = [np.zeros(rows, dtype=np.float32) for rows in self._tables]
+            column = self._segments.setdefault(name, before)
+            column.append(np.array([part.get(name, 0.0) for part in parts], dtype=np.float32))
+        self._tables.append(len(parts))
+        for column in self._segments.values():
+            if len(column) < len(self._tables):
+                column.append(np.zeros(len(parts), dtype=np.float32))
 
         def took(name: str) -> Floats:
             return np.array([part.get(name, 0.0) for part in parts]) * NS_PER_MS
@@ -87,6 +98,8 @@ class Columns:
         chosen._claims = {name: [self._claim(name)[places]] for name in self._claims}
         chosen._codes = {name: [self.codes(name)[places]] for name in self._codes}
         chosen._known = self._known
+        chosen._segments = {name: [self.segment(name)[places].astype(np.float32)] for name in self._segments}
+        chosen._tables = [len(places)]
         return chosen
 
     def floats(self, name: str) -> Floats:
@@ -111,6 +124,15 @@ class Columns:
     def names(self, name: str) -> dict[str, int]:
         """Return the codes by name, in the order of names."""
         return dict(sorted(self._known[name].items()))
+
+    @property
+    def segments(self) -> list[str]:
+        """Which exclusive segments some request has, by name."""
+        return sorted(self._segments)
+
+    def segment(self, name: str) -> Floats:
+        """Return the milliseconds that each request spent in a segment."""
+        return np.concatenate(self._segments[name]).astype(np.float64)
 
     @property
     def completed(self) -> Mask:

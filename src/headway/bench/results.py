@@ -258,7 +258,10 @@ def read_series(folder: Path) -> list[Point]:
     path = folder / SERIES
     if not path.is_file():
         raise ConfigError(f"{folder}: there is no {SERIES}; was the run killed?")
-    return [msgspec.json.decode(line, type=Point) for line in path.read_bytes().splitlines()]
+    try:
+        return [msgspec.json.decode(line, type=Point) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: this is no time series of a run, or one of another version: {error}") from None
 
 
 def read_decisions(folder: Path) -> Iterator[Decision]:

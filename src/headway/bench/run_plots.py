@@ -74,11 +74,15 @@ def _colour(place: int) -> str:
     return svg.COLOURS[place % len(svg.COLOURS)]
 
 
+def measured(view: RunView) -> Columns:
+    """Return the requests of a run without those that warm it up."""
+    return view.columns.select(view.columns.floats("sent_ns") >= view.summary.warmup_s * NS_PER_S)
+
+
 def distributions(view: RunView) -> list[str]:
     """TTFT, TPOT and whole requests as cumulative shares of what completed; one line per workload."""
-    columns = view.columns
-    measured = columns.select(columns.floats("sent_ns") >= view.summary.warmup_s * NS_PER_S)
-    shown = measured.select(measured.completed & ~measured.claim("cold_start"))
+    columns = measured(view)
+    shown = columns.select(columns.completed & ~columns.claim("cold_start"))
     out = []
     for title, name, field in (
         ("Time to first token", "client_ttft_ms", "ttft_ms"),

@@ -8,7 +8,8 @@ from typing import Final
 from headway.bench.columns import Columns
 from headway.bench.first_look import first_look
 from headway.bench.results import REPORT, write_whole
-from headway.bench.run_plots import distributions, goodput, over_time
+from headway.bench.run_plots import distributions, goodput, measured, over_time
+from headway.bench.run_segments import segment_bars
 from headway.bench.run_summary import RunSummary
 from headway.bench.run_tables import decisions_table, groups_table, latency_table, pools_table, tiles
 from headway.bench.run_view import RunView, view_of
@@ -47,6 +48,7 @@ def page(view: RunView) -> str:
         f'<div class="look"><b>Where to look first</b><ul>{looks}</ul></div>',
         f'<h2>Over time</h2><div class="plots">{"".join(over_time(view))}</div>',
         f'<h2>Latency</h2><div class="plots">{"".join(distributions(view))}</div>{latency_table(summary)}',
+        f"<h2>Where the time went</h2>{segment_bars(measured(view))}",
         f"<h2>Goodput by SLO</h2>{goodput(view)}",
         f"<h2>Pools</h2>{pools_table(summary)}",
     ]

@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headway.bench.results import (
     read_requests,
     read_run,
     read_scenario_tree,
+    read_series,
     read_summary,
 )
 from headway.bench.run_summary import Closing, OpenRequest
@@ -199,3 +201,12 @@ def test_what_was_sent_in_the_warm_up_is_in_the_files_and_in_no_figure(tmp_path:
     assert read_requests(tmp_path, ["request"]) == {"request": ["req-0", "req-1"]}
     assert (summary.arrived, summary.sent, summary.unfinished, summary.warmup_s) == (4, 2, 1, 1.0)
     assert (summary.ttft_ms.max, summary.itl_ms.count) == (10.0, 1)
+
+
+@pytest.mark.parametrize(("name", "read"), [("summary.json", read_summary), ("series.jsonl", read_series)])
+def test_a_file_of_another_version_is_refused_by_name(
+    tmp_path: Path, name: str, read: Callable[[Path], object]
+) -> None:
+    (tmp_path / name).write_text('{"from_s": 1}\n')
+    with pytest.raises(ConfigError, match=f"{name}: this is no"):
+        read(tmp_path)
