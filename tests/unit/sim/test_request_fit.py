@@ -31,7 +31,7 @@ def world(kv_tokens: int, count: int = 60) -> list[Logged]:
 
 
 def test_a_log_of_a_known_engine_is_reproduced_on_the_half_that_was_not_seen() -> None:  # SPEC J3
-    file = fit_requests(world(100_000), ARGUMENTS, ORIGIN, Search(evaluations=150))
+    file = fit_requests(world(100_000), ARGUMENTS, ORIGIN, Search(evaluations=100))
     for metric, error in file.held_out.items():
         assert error.mae < 0.03, metric
         assert error.samples == 30
@@ -41,7 +41,7 @@ def test_a_log_of_a_known_engine_is_reproduced_on_the_half_that_was_not_seen() -
 
 # aiconfigurator#1396: a model that admits a batch that the engine cannot hold is far off.
 def test_a_capacity_that_binds_is_found() -> None:
-    file = fit_requests(world(2_400), ARGUMENTS, ORIGIN, Search(evaluations=150))
+    file = fit_requests(world(2_400), ARGUMENTS, ORIGIN, Search(evaluations=100))
     assert file.kv_tokens == pytest.approx(2_400, rel=0.1)
     assert file.held_out["e2e"].mae < 0.05
     assert file.held_out["tpot"].mae < 0.15  # single requests: whom a full pool preempts hangs on little
