@@ -1,6 +1,6 @@
 """The numbers of a run's requests, a column each: what summaries, time series and plots are computed from.
 
-About 250 bytes per request: a run can keep them, whatever its rows carry besides.
+About 300 bytes per request: a run can keep them, whatever its rows carry besides.
 """
 
 from collections.abc import Mapping, Sequence

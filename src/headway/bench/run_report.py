@@ -1,6 +1,5 @@
 """A simulated run as one HTML page: plots and tables that need nothing beside it."""
 
-import json
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from headway.bench.columns import Columns
 from headway.bench.first_look import first_look
 from headway.bench.results import REPORT, write_whole
+from headway.bench.run_config import configuration
 from headway.bench.run_plots import distributions, goodput, measured, over_time
 from headway.bench.run_segments import segment_bars
 from headway.bench.run_summary import RunSummary
@@ -66,14 +66,3 @@ def _subtitle(summary: RunSummary) -> str:
     if summary.headway:
         words.append(f"Headway {summary.headway}")
     return f'<p class="sub">{escape(" · ".join(words))}</p>'
-
-
-def configuration(view: RunView) -> str:
-    """The policies in one table, everything else folded away."""
-    rows = "".join(
-        f"<tr><td>{escape(key)}</td><td class=text>{escape(name)}</td></tr>"
-        for key, name in view.summary.policies.items()
-    )
-    table = f"<table><tr><th>decides</th><th class=text>policy</th></tr>{rows}</table>" if rows else ""
-    text = escape(json.dumps(view.scenario, indent=2))
-    return f"{table}<details><summary>scenario.json, as it was run</summary><pre>{text}</pre></details>"
