@@ -98,20 +98,21 @@ def scheduler_cases() -> tuple[Case, list[Case]]:
 def cost_cases() -> tuple[Case, list[Case]]:
     """The calibration, then a rate, lengths and two policies that it has not seen: these on the rate's arrivals.
 
-    It fills every slot of the scheduler and goes beyond the lengths of the others: a fit is believed where it has been.
+    It fills every slot of the scheduler, goes beyond the lengths of the others and cuts prompts into chunks of all
+    sizes: a fit is believed where it has been.
     """
 
-    def case(name: str, what: str, load: Load, seed: int, order: str = "fcfs", chunk: int = 256) -> Case:
+    def case(name: str, what: str, load: Load, seed: int, order: str = "fcfs", chunk: int = 64) -> Case:
         return Case(name, what, MODEL, TORCH.format(order=order, chunk=chunk), offered(load, seed, 40_000))
 
-    usual = Load(1.3, 70, (16, 160), (4, 20), (90, 130), 4)
+    usual = Load(1.0, 64, (16, 160), (4, 20), (90, 130), 4)
     wide = usual._replace(rate=1.8, count=66, prompts=(16, 200), long=(90, 150))
     even = Load(1.2, 60, (100, 160), (20, 40))
     return case("calibration", "calibration", wide, 21), [
-        case("rate", "rate: 1.3/s in place of 1.8/s", usual, 32),
+        case("rate", "rate: 1.0/s in place of 1.8/s", usual, 32),
         case("lengths", "lengths: prompts 100-160, outputs 20-40, 1.2/s", even, 23),
-        case("order", "policy: `shortest_predicted`, 1.3/s", usual, 32, order="shortest_predicted"),
-        case("chunk", "policy: chunk 16, 1.3/s", usual, 32, chunk=16),
+        case("order", "policy: `shortest_predicted`, 1.0/s", usual, 32, order="shortest_predicted"),
+        case("chunk", "policy: chunk 16, 1.0/s", usual, 32, chunk=16),
     ]
 
 

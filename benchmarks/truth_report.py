@@ -134,7 +134,7 @@ def cost(part: Part) -> str:
 
 def ranking(part: Part) -> str:
     """Whether every pair of policies on the same arrivals comes out in the same order."""
-    names = {"rate": "`fcfs`, chunk 256", "order": "`shortest_predicted`", "chunk": "`fcfs`, chunk 16"}
+    names = {"rate": "`fcfs`, chunk 64", "order": "`shortest_predicted`", "chunk": "`fcfs`, chunk 16"}
     there = [one for one in part.found if one.case.name in RANKED]
     told = []
     for metric in METRICS:
