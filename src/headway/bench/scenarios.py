@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from headway.core.errors import ConfigError
-from headway.live.config import Config
 from headway.live.config_layers import Layer, Tree, build, file_layer, nested
 from headway.sim.scenario import Scenario
 
@@ -46,15 +45,21 @@ def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer 
 
 def _scenario_layer(path: Path) -> Layer:
     given = file_layer(path)
-    strange = [
-        name for name in given.values if name in Config.__struct_fields__ and name not in Scenario.__struct_fields__
-    ]
-    if strange:
+    unknown = [name for name in given.values if name not in Scenario.__struct_fields__]
+    if unknown and (strange := _of_a_server(unknown)):
         raise ConfigError(
             f"{path}: [{strange[0]}] belongs to a configuration of `headway serve`; "
             f"try that one with: headway simulate --config {path}"
         )
     return Layer(given.origin, _rooted(given.values, path.parent))
+
+
+def _of_a_server(names: Sequence[str]) -> list[str]:
+    """Those that a configuration of `headway serve` has. It is imported only here: it knows the gateway, which takes
+    longer than a small simulation."""
+    from headway.live.config import Config
+
+    return [name for name in names if name in Config.__struct_fields__]
 
 
 def _rooted(tree: Tree, folder: Path) -> Tree:

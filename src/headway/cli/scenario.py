@@ -3,16 +3,19 @@
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headway.bench.scenarios import REPLICAS, read_scenario
 from headway.core.errors import ConfigError
-from headway.live.config import Config
+from headway.cost.models_catalogue import MODELS
 from headway.live.config_layers import Layer, Tree, build, file_layer
-from headway.live.config_reference import reference
+from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
+
+if TYPE_CHECKING:
+    from headway.live.config import Config
 
 # Where a scenario keeps what the configuration calls otherwise.
 _PLACES: Final[Mapping[str, str]] = {
@@ -50,6 +53,8 @@ class Served(msgspec.Struct, frozen=True):
 
 def keys_text() -> str:
     """Return what `headway simulate --keys` prints."""
+    from headway.live.config_reference import reference
+
     return reference(Scenario, KEYS_HEAD)
 
 
@@ -71,22 +76,45 @@ def _scenario_keys(name: str) -> list[str]:
 
 def read_config(path: Path) -> Served:
     """Take from a configuration file what a simulation can use. Raises ConfigError as `headway serve` does."""
+    # The gateway's settings come with it, and take longer to import than a small simulation to run.
+    from headway.live.assemble import SYNTHETIC_LENGTH
+    from headway.live.config import Config
+
     given = file_layer(path)
     config, _ = build(Config, [given])
-    used = [*_PLACES, *(_SYNTHETIC if config.engine.kind == "synthetic" else ())]
+    used = [*_PLACES, "model.name", *(_SYNTHETIC if config.engine.kind == "synthetic" else ())]
     tree = _moved(given.values, config)
     notes = []
     if config.engine.kind == "synthetic":
         step = config.engine.synthetic
+        linear = {"step_us": step.step_us, "token_us": step.token_us, "kv_ns": 0.0, "max_model_len": SYNTHETIC_LENGTH}
         _put(tree, "pools.cost", "linear")
-        _put(tree, "pools.linear", {"step_us": step.step_us, "token_us": step.token_us, "kv_ns": 0.0})
+        _put(tree, "pools.linear", linear)
+        _put(tree, "pools.model", config.model.name)
     else:
-        notes.append("what a step takes comes from pools.model and pools.hardware, not from the files of the model")
+        notes.append(_put_model(tree, config.model.name))
     pool = tree.pop("pools")
     return Served(Layer(str(path), {**tree, "pools": [pool]}), tuple(_ignored(given.values, used)), tuple(notes))
 
 
-def _moved(values: Tree, config: Config) -> dict[str, object]:
+def _put_model(tree: dict[str, object], name: str) -> str:
+    """Put the server's model where a simulation looks for it; return what a reader should know of its steps."""
+    folder = Path(name)
+    own = next((known.name for known in MODELS.values() if name in (known.source, known.source.rpartition("/")[2])), "")
+    own = own or next((known for known in MODELS if known == name.lower()), "")
+    if not own and (folder / "config.json").is_file():
+        own = folder.name
+        _put(tree, "catalogue.hf_configs", {own: str(folder / "config.json")})
+    if own:
+        _put(tree, "pools.model", own)
+    device = PoolParams().hardware.device
+    where = f"on {device}, or what pools.hardware says, not on this machine"
+    if own:
+        return f"steps take what {own} takes {where}"
+    return f"{name} is in no catalogue: steps take what {PoolParams().model} takes {where}; set pools.model"
+
+
+def _moved(values: Tree, config: "Config") -> dict[str, object]:
     tree: dict[str, object] = {}
     for name, place in _PLACES.items():
         value = _get(values, name)

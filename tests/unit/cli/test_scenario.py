@@ -57,13 +57,31 @@ def test_everything_that_schedules_is_taken_from_a_configuration(tmp_path: Path)
 
 def test_what_only_a_server_uses_is_named_as_ignored(tmp_path: Path) -> None:
     served = read_config(written(tmp_path, PLAN))
-    assert served.ignored == ("[server]", "model.name")
+    assert served.ignored == ("[server]",)
     assert served.notes == ()
 
 
-def test_a_plan_for_a_model_says_what_the_simulator_does_not_know(tmp_path: Path) -> None:
-    (note,) = read_config(written(tmp_path, "")).notes
-    assert "not from the files of the model" in note
+def test_the_model_of_a_server_is_looked_up_by_its_name_on_the_hub(tmp_path: Path) -> None:
+    for name in ("", '[model]\nname = "HuggingFaceTB/SmolLM2-135M-Instruct"\n'):  # the default has a short name
+        served = read_config(written(tmp_path, name))
+        assert scenario_of(None, {}, served).pools[0].model == "smollm2-135m"
+        assert served.notes == (
+            "steps take what smollm2-135m takes on H100-SXM, or what pools.hardware says, not on this machine",
+        )
+
+
+def test_the_model_of_a_server_is_read_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    config = tmp_path / "mine" / "config.json"
+    config.write_text("{}")
+    scenario = scenario_of(None, {}, read_config(written(tmp_path, f'[model]\nname = "{tmp_path / "mine"}"\n')))
+    assert scenario.pools[0].model == "mine"
+    assert scenario.catalogue.hf_configs == {"mine": str(config)}
+
+
+def test_a_model_that_nobody_knows_is_said(tmp_path: Path) -> None:
+    (note,) = read_config(written(tmp_path, '[model]\nname = "nobody/knows"\n')).notes
+    assert note.startswith("nobody/knows is in no catalogue: steps take what llama-3.1-8b takes on H100-SXM")
 
 
 def test_a_configuration_is_checked_under_its_own_names(tmp_path: Path) -> None:
