@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 import truth_report
-from truth_canary import Canary
+from truth_canary import OTHERS, Canary, Verdict
 from truth_rounds import Case, Comparison, Load, Round, compare, counted, measure, offered
 
 from headway import __version__
@@ -35,6 +35,8 @@ from headway.sim.model_truth import ModelTruth
 from headway.sim.pools import TruthParams
 from headway.sim.truth import LinearTruth, StepTruth
 
+START_AND_END_S = 12.0  # of a round, beside its arrivals
+COST_SHARE = 0.6  # of the limit, kept for the cost part where both are asked for
 STEP_MS, TOKEN_US = 40.0, 50.0
 MODEL = "SmolLM2-135M-Instruct"
 SYNTHETIC = f"""
@@ -161,36 +163,56 @@ class Run:
     """Rounds until all cases have one that counts, or the time is over."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._options, self._canary = options, Canary()
-        self._deadline = time.monotonic() + options.limit_s
+        self._options, self._canary = options, Canary(options.others_max)
+        print(f"nothing of ours runs: {self._canary.alone(4.0).told()}", flush=True)
+        self.deadline = time.monotonic() + options.limit_s
         self._folder = Path(tempfile.mkdtemp(prefix="headway-truth-"))
-        self.discarded = 0
-        self.rounds = 0
+        self._verdicts: list[Verdict] = []  # of one part, those that count
+        self._rounds = self._discarded = 0  # of one part
+        self._number = 0
 
     def close(self) -> None:
         """Logs are large and say nothing more."""
         if not self._options.keep:
             shutil.rmtree(self._folder)
 
+    def _fits(self, case: Case) -> bool:
+        return time.monotonic() + case.asks[-1].at_ns / 1e9 + START_AND_END_S < self.deadline
+
     def measure(self, case: Case) -> Round | None:
-        """One round that counts, or None: its canary fails, or there is no time for it."""
-        needs_s = case.asks[-1].at_ns / 1e9 + 15
-        if time.monotonic() + needs_s > self._deadline:
-            return None
-        self.rounds += 1
-        found = measure(case, self._folder / f"{self.rounds}-{case.name}", self._canary)
+        """One round, or None when its canary fails."""
+        self._number, self._rounds = self._number + 1, self._rounds + 1
+        found = measure(case, self._folder / f"{self._number}-{case.name}", self._canary)
         print(f"{case.name}: {found.verdict.told()}", flush=True)
         if found.verdict.passes or self._options.accept_busy:
+            self._verdicts.append(found.verdict)
             return found
-        self.discarded += 1
+        self._discarded += 1
         return None
 
-    def until(self, case: Case) -> Round | None:
-        """Repeat a round until it counts or the time is over."""
-        while time.monotonic() < self._deadline - case.asks[-1].at_ns / 1e9 - 15:
-            if (found := self.measure(case)) is not None:
-                return found
-        return None
+    def part(self, first: Case, cases: list[Case], is_synthetic: bool) -> truth_report.Part | None:
+        """Calibrate, then measure and compare every case; those that failed again, in turn. None: not calibrated."""
+        self._verdicts, self._rounds, self._discarded = [], 0, 0
+        base = None
+        while base is None and self._fits(first):
+            base = self.measure(first)
+        if base is None:
+            return None
+        known = calibrated(base, is_synthetic)
+        print(f"calibration: {known.costs}", flush=True)
+        found: dict[str, Comparison] = {}
+        waiting = [case for case in cases if not self._options.only or case.name in self._options.only]
+        while waiting := [case for case in waiting if self._fits(case)]:
+            case = waiting.pop(0)
+            there = self.measure(case)
+            if there is None:
+                waiting.append(case)
+            else:
+                self._compare(there, known, found)
+        ordered = [found[case.name] for case in cases if case.name in found]
+        return truth_report.Part(
+            ordered, len(cases), known.costs, known.file, self._rounds, self._discarded, self._verdicts
+        )
 
     def _compare(self, there: Round, known: Calibration, found: dict[str, Comparison]) -> None:
         if self._options.keep:
@@ -202,29 +224,6 @@ class Run:
         else:
             print(truth_report.line(compared), flush=True)
 
-    def part(self, first: Case, cases: list[Case], is_synthetic: bool) -> truth_report.Part | None:
-        """Calibrate, then measure and compare every case; those that failed again, in turn."""
-        began = self.discarded, self.rounds
-        base = self.until(first)
-        if base is None:
-            return None
-        known = calibrated(base, is_synthetic)
-        print(f"calibration: {known.costs}", flush=True)
-        found: dict[str, Comparison] = {}
-        waiting = [case for case in cases if not self._options.only or case.name in self._options.only]
-        while waiting:
-            case, rest = waiting[0], waiting[1:]
-            there = self.until(case) if not rest else self.measure(case)
-            if there is not None:
-                self._compare(there, known, found)
-            elif rest and time.monotonic() < self._deadline - 60:
-                rest.append(case)
-            waiting = rest
-        ordered = [found[case.name] for case in cases if case.name in found]
-        return truth_report.Part(
-            ordered, len(cases), known.costs, known.file, self.discarded - began[0], self.rounds - began[1]
-        )
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,18 +233,22 @@ def main() -> None:
     parser.add_argument(
         "--accept-busy", action="store_true", help="for trying out: failed canaries count; nothing is written"
     )
+    parser.add_argument("--others-max", type=float, default=OTHERS, help="share of the machine that others may use")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--keep", action="store_true", help="keep the event logs")
     options = parser.parse_args()
     if options.accept_busy and options.publish:
         parser.error("--publish needs rounds whose canary passed: leave out --accept-busy")
     run = Run(options)
+    until = run.deadline
     try:
         for mode in ("scheduler", "cost") if options.mode == "all" else (options.mode,):
+            is_first_of_two = options.mode == "all" and mode == "scheduler"  # the other one gets some time, whatever
+            run.deadline = until - options.limit_s * COST_SHARE if is_first_of_two else until
             first, cases = scheduler_cases() if mode == "scheduler" else cost_cases()
             part = run.part(first, cases, mode == "scheduler")
-            if part is None:
-                print(f"{mode}: no calibration round passed its canary within the limit; nothing is said")
+            if part is None or not part.found:
+                print(f"{mode}: no round passed its canary within the limit; nothing is said")
                 continue
             text = truth_report.scheduler(part) if mode == "scheduler" else truth_report.cost(part)
             print(text)

@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from truth_canary import Verdict
 from truth_rounds import Comparison
 
 from headway.bench.likeness import METRICS, Times
@@ -25,8 +26,9 @@ class Part(NamedTuple):
     wanted: int
     costs: Overheads
     file: CostFile
-    discarded: int
     rounds: int
+    discarded: int
+    verdicts: list[Verdict]  # of the rounds that count
 
 
 def percent(value: float | None) -> str:
@@ -55,12 +57,15 @@ def line(found: Comparison) -> str:
 def head(part: Part, command: str) -> str:
     """When, how often, what was given."""
     costs, now = part.costs, datetime.datetime.now(tz=datetime.UTC)
+    others = max(verdict.others for verdict in part.verdicts)
+    spin = max(verdict.spin_p50 for verdict in part.verdicts)
     return (
         f"`python benchmarks/truth.py {command}`, {now:%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[1]:.1f}; "
-        f"{part.rounds} rounds, {part.discarded} of them discarded by their canary; {len(part.found)} of {part.wanted} "
-        "workloads have a round that counts. Given to the simulator from the calibration round alone: front to replica "
-        f"{costs.submit_ns / 1e6:.2f} ms, a step's results to the front {costs.tokens_ns / 1e6:.2f} ms, client and "
-        f"gateway {costs.edge_ns / 1e6:.2f} ms (first token), {costs.tail_ns / 1e6:.2f} ms (end)"
+        f"{part.rounds} rounds, {part.discarded} of them discarded by their canary (where it passed, others "
+        f"took {others:.1%} of the cores at most, and its loop {spin:.2f} times its quiet time); {len(part.found)} of "
+        f"{part.wanted} workloads have a round that counts. Given to the simulator from the calibration round alone: "
+        f"front to replica {costs.submit_ns / 1e6:.2f} ms, a step's results to the front {costs.tokens_ns / 1e6:.2f} "
+        f"ms, client and gateway {costs.edge_ns / 1e6:.2f} ms (first token), {costs.tail_ns / 1e6:.2f} ms (end)"
     )
 
 
