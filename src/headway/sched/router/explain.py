@@ -7,8 +7,9 @@ from headway.core.ids import NodeId
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output
-from headway.sched.router.machine import Router, role_of
+from headway.sched.router.machine import Router
 from headway.sched.router.protocol import Explaining
+from headway.sched.router.roles import role_of
 
 
 def explain(router: Router, request: Request, at_ns: Ns) -> tuple[Explained, ...]:

@@ -1,7 +1,7 @@
 """Chooses the replica, or the prefill/decode pair, of a request: forecast first, commit once admission agreed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol, assert_never
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -9,12 +9,13 @@ from headway.core.decisions import Candidate
 from headway.core.errors import ConfigError, InvariantError
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaReport
-from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
+from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import NS_PER_S, Ns, ns_from_ms, s_from_ns
 from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
+from headway.sched.router.roles import role_of
 from headway.sched.router.work import denoise_candidate
 
 
@@ -28,19 +29,6 @@ class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if bool(self.prefill) != bool(self.decode):
             raise ConfigError("pools.prefill and pools.decode need each other: name replicas for both, or for neither")
-
-
-def role_of(request: Request) -> str:
-    """The role of the replicas that can run a request."""
-    match request:
-        case LlmRequest():
-            return "llm"
-        case TextRequest():
-            return "upstream"
-        case DiffusionRequest():
-            return "diffusion"
-        case _:
-            assert_never(request)
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,7 +150,7 @@ class Router:
 
     def _usable(self, request: Request, pool: tuple[NodeId, ...], at_ns: Ns) -> list[Replica]:
         """Return the replicas that may take the request, as they look now. An empty pool is the whole fleet."""
-        role, model = role_of(request), request.model
+        role, model, is_text = role_of(request), request.model, not isinstance(request, DiffusionRequest)
         lora = None if isinstance(request, DiffusionRequest) else request.lora
         there = [
             replica
@@ -173,7 +161,7 @@ class Router:
             and (lora is None or _offers(report, lora))
             and not replica.is_draining
             and (not pool or replica.id in pool)
-            and replica.takes(request)
+            and (is_text or replica.takes(request))
         ]
         usable = self._let_pass(there, at_ns)
         hits = self.index.hits_all(request)
