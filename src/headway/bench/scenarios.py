@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from headway.core.errors import ConfigError
 from headway.live.config_layers import Layer, Tree, build, file_layer, nested
 from headway.sim.scenario import Scenario
@@ -13,12 +15,13 @@ REPLICAS: Final = 2  # one replica has nothing to route
 LISTS: Final = ("pools", "workload")
 DEFAULT: Final[Tree] = {"pools": [{"replicas": REPLICAS}], "workload": [{"kind": "synthetic"}]}
 ARRIVALS: Final[Tree] = {"kind": "poisson"}  # of an entry of `workload` that says nothing of them
+JSON: Final = ".json"
 COSTS: Final = ("roofline", "linear")  # of a pool; every other is a file
 _FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
 
 
 def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer | None = None) -> Scenario:
-    """Return the scenario of a file with changes by dotted name. Raises ConfigError naming the key.
+    """Return the scenario of a file (TOML, or the JSON of a run) with changes by dotted name. Raises ConfigError.
 
     `pools.replicas` changes every pool, `pools[1].replicas` or `pools[chat].replicas` one of them, by place or by name.
     `base` is what every value begins with; one pool of it lies under every pool of the file.
@@ -44,14 +47,24 @@ def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer 
 
 
 def _scenario_layer(path: Path) -> Layer:
-    given = file_layer(path)
+    given = _json_layer(path) if path.suffix == JSON else file_layer(path)
     unknown = [name for name in given.values if name not in Scenario.__struct_fields__]
     if unknown and (strange := _of_a_server(unknown)):
         raise ConfigError(
             f"{path}: [{strange[0]}] belongs to a configuration of `headway serve`; "
             f"try that one with: headway simulate --config {path}"
         )
-    return Layer(given.origin, _rooted(given.values, path.parent))
+    return given if path.suffix == JSON else Layer(given.origin, _rooted(given.values, path.parent))
+
+
+def _json_layer(path: Path) -> Layer:
+    """What a run has left as `scenario.json`: its paths begin where that run began."""
+    try:
+        return Layer(str(path), msgspec.json.decode(path.read_bytes(), type=dict[str, object]))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
 
 
 def _of_a_server(names: Sequence[str]) -> list[str]:

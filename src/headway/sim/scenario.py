@@ -65,6 +65,12 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check: bool = False  # every node's invariants after each of its events
     jumps: bool = True  # rows that decode on are counted, not visited: decisions, records and times are the same
 
+    def __post_init__(self) -> None:
+        if self.until_s is not None and self.warmup_s >= self.until_s:
+            raise ConfigError(
+                f"sim.warmup_s = {self.warmup_s} leaves nothing of sim.until_s = {self.until_s} to measure"
+            )
+
     @property
     def warmup_ns(self) -> Ns:
         """Requests sent before count in no figure."""

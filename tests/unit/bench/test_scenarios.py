@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headway.bench.scenarios import read_scenario
@@ -72,6 +73,7 @@ def test_a_configuration_in_the_place_of_a_scenario_is_told_where_to_go(tmp_path
         ('[[pools]]\nname="a"\n[[pools]]\nname="b"\nengine.block_size=32', "block_size is 16, 32"),
         ('[front.pools]\nprefill=["x"]\ndecode=["y"]', "by `role` of its pools"),
         ("[network]\nnode_us = -1", "node_us"),
+        ("[sim]\nuntil_s = 5\nwarmup_s = 5", "leaves nothing of sim.until_s"),
         ("[[pools]]\nscheduler.async_depth = 1", "async_depth = 1 and worker.credits = 2"),
         ('[front.routes.a]\nfallbacks = ["b"]', "front.routes.a: transfers_to and fallbacks"),
     ],
@@ -104,3 +106,17 @@ other = "other/config.json"
         "mine": "/models/mine/config.json",
         "other": str(tmp_path / "other/config.json"),
     }
+
+
+def test_the_scenario_that_a_run_left_is_the_scenario_that_ran(tmp_path: Path) -> None:  # SPEC J6
+    text = (
+        TWO
+        + "[[workload]]\nkind = 'azure'\npath = 'trace.csv'\n[front.router]\ntype = 'preble'\n[targets]\nttft_ms = 5\n"
+    )
+    scenario = read_scenario(written(tmp_path, text), {"pools[code].replicas": 7, "seed": 3})
+    left = tmp_path / "scenario.json"
+    left.write_bytes(msgspec.json.encode(scenario))
+    assert read_scenario(left, {}) == scenario
+    left.write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        read_scenario(left, {})
