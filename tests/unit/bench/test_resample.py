@@ -68,6 +68,7 @@ def test_neighbours_that_are_alike_widen_the_interval() -> None:
 
 
 def test_many_values_have_the_interval_of_a_finer_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resample, "DRAWS", 200)
     rng = np.random.default_rng(4)
     base, other = rng.exponential(1.0, 9000), rng.exponential(1.1, 9000)
     coarse = difference(base, other, 0.95, is_paired=False)

@@ -18,8 +18,19 @@ RATE = "workload.arrivals.rate_per_s"
 SUMMARY = Tally().summary(Closing(1.0))
 
 
+BASE = read_scenario(None, {})
+
+
 def make(changes: Mapping[str, object]) -> Scenario:
-    return read_scenario(None, changes)
+    """Build as a file's scenario is built, but quickly: the search is tried with hundreds."""
+    workload, pool = BASE.workload[0], BASE.pools[0]
+    arrivals = msgspec.structs.replace(workload.arrivals, rate_per_s=changes.get(RATE, workload.arrivals.rate_per_s))
+    return msgspec.structs.replace(
+        BASE,
+        seed=changes["seed"],
+        workload=(msgspec.structs.replace(workload, arrivals=arrivals),),
+        pools=(msgspec.structs.replace(pool, replicas=changes.get("pools.replicas", pool.replicas)),),
+    )
 
 
 class Ideal:
