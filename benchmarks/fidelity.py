@@ -18,7 +18,8 @@ import fidelity_silicon
 
 from headway.cost.fitted import CostFile, Stamp, format_cost_file
 from headway.sim.calibration import Origin
-from headway.sim.request_fit import METRICS, Search, fit_requests
+from headway.sim.engine_replay import vllm_scheduler
+from headway.sim.request_fit import METRICS, Engine, Search, fit_requests
 from headway.workload.request_logs import read_log_meta, read_request_log
 
 
@@ -58,7 +59,8 @@ def _fit(folder: Path, device: str) -> CostFile:
     )
     source = f"requests {folder.name} {hashlib.sha256(content).hexdigest()[:12]}"
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return fit_requests(read_request_log(content, folder.name), arguments, Origin(stamp, source, date), Search())
+    engine = Engine(vllm_scheduler(arguments), arguments.block_size)
+    return fit_requests(read_request_log(content, folder.name), engine, Origin(stamp, source, date), Search())
 
 
 def silicon(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from headway import __version__
@@ -15,8 +16,9 @@ from headway.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from headway.cost.fitted import CostFile, Stamp
+    from headway.sim.calibration import Origin
 
-Kind = Literal["table", "steps", "requests"]
+Kind = Literal["table", "steps", "requests", "evidence"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -70,12 +72,9 @@ def kind_of(path: Path, content: bytes) -> Kind:
     if "queued_ts" in keys:
         return "requests"
     if "segments" in keys:
-        raise ConfigError(
-            f"{path} is evidence: it tells what requests saw, from which step times follow only by a detour; "
-            "export the steps with `headway trace export --format steps`"
-        )
+        return "evidence"
     raise ConfigError(
-        f"{path} is no log that is known: neither lines of `headway trace export --format steps`, nor vLLM's requests "
+        f"{path} is no log that is known: neither lines of `headway trace export` (steps, jsonl), nor vLLM's requests "
         "(queued_ts, first_token_ts, ...), nor a table (NAME.csv with batch, tokens, time_ms)"
     )
 
@@ -97,7 +96,8 @@ def _fit_steps(kinds: Sequence[tuple[Kind, Path, bytes]], stamp: "Stamp", date: 
 def _fit_requests(path: Path, content: bytes, device: str | None, date: str, evaluations: int) -> "CostFile":
     from headway.cost.fitted import Stamp
     from headway.sim.calibration import Origin
-    from headway.sim.request_fit import Search, fit_requests
+    from headway.sim.engine_replay import vllm_scheduler
+    from headway.sim.request_fit import Engine, Search, fit_requests
     from headway.workload.request_logs import read_log_meta, read_request_log
 
     beside = path.with_name("meta.json")
@@ -119,7 +119,25 @@ def _fit_requests(path: Path, content: bytes, device: str | None, date: str, eva
         dtype=arguments.dtype,
     )
     log = read_request_log(content, path.name)
-    return fit_requests(log, arguments, Origin(stamp, _source("requests", path, content), date), Search(evaluations))
+    engine = Engine(vllm_scheduler(arguments), arguments.block_size)
+    return fit_requests(log, engine, Origin(stamp, _source("requests", path, content), date), Search(evaluations))
+
+
+def _fit_evidence(path: Path, content: bytes, origin: "Origin", config: Path | None, evaluations: int) -> "CostFile":
+    from headway.live.config import Config
+    from headway.live.config_layers import build, file_layer
+    from headway.sim.engine_replay import alone
+    from headway.sim.request_fit import Engine, Search, fit_requests
+    from headway.workload.evidence_logs import read_evidence
+
+    served, _ = build(Config, [] if config is None else [file_layer(config)])
+    log = read_evidence(content, path.name)
+    engine = Engine(alone(served.scheduler), served.engine.block_size)
+    file = fit_requests(log.requests, engine, origin, Search(evaluations))
+    note = (
+        f"{len(log.requests)} requests of {log.replica}; {log.left_out} of others, or without an answer, were left out"
+    )
+    return msgspec.structs.replace(file, notes=(*file.notes, note))
 
 
 @app.command()
@@ -127,8 +145,8 @@ def calibrate(
     logs: Annotated[
         list[Path],
         typer.Argument(
-            help="Lines of `headway trace export --format steps`; CSV tables of batch, tokens and time; or one "
-            "requests.jsonl of vLLM with meta.json beside it."
+            help="Lines of `headway trace export --format steps`; CSV tables of batch, tokens and time; or one log of "
+            "requests: evidence (--format jsonl), or requests.jsonl of vLLM with meta.json beside it."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The cost file to write.")],
@@ -137,21 +155,31 @@ def calibrate(
     layout: Annotated[str, typer.Option(help="Stamp: parallel layout, like tp=2,pp=1.")] = "",
     engine: Annotated[str | None, typer.Option(help="Stamp: the engine.", show_default="headway")] = None,
     engine_version: Annotated[str | None, typer.Option(help="Stamp: its version.", show_default="this one")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration of the server that wrote evidence.", show_default="defaults")
+    ] = None,
     evaluations: Annotated[
         int, typer.Option(min=1, help="Replays of a log of requests, without and with a KV capacity each.")
     ] = 300,
 ) -> None:
     """Fit what steps cost to LOG..., report the error on steps that the fit did not see, and write a cost file."""
     from headway.cost.fitted import format_cost_file
+    from headway.sim.calibration import Origin
 
     check_writable("--out", out)
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     contents = [(path, _content(path)) for path in logs]
     kinds = [(kind_of(path, content), path, content) for path, content in contents]
-    if all(kind != "requests" for kind, _, _ in kinds):
+    known = {kind for kind, _, _ in kinds}
+    if config is not None and known != {"evidence"}:
+        raise ConfigError("--config tells the scheduler behind evidence; leave it out for other logs")
+    if not known & {"requests", "evidence"}:
         file = _fit_steps(kinds, _stamp(engine, engine_version, model, device, layout), date)
     elif len(kinds) > 1:
         raise ConfigError("a log of requests is fitted alone: its scheduler is run; name one file")
+    elif known == {"evidence"}:
+        stamp = _stamp(engine, engine_version, model, device, layout)
+        file = _fit_evidence(logs[0], contents[0][1], Origin(stamp, _source(*kinds[0]), date), config, evaluations)
     elif model or engine or engine_version or layout:
         raise ConfigError("meta.json beside a log of requests says model, engine, version and layout; leave them out")
     else:

@@ -58,6 +58,11 @@ def vllm_scheduler(arguments: EngineArguments) -> LlmParams:
     )
 
 
+def alone(params: LlmParams) -> LlmParams:
+    """A scheduler as one engine's log is replayed with: no content to cache or to swap, and nobody reads decisions."""
+    return msgspec.structs.replace(params, prefix_cache=False, swap=False, pool="counting", decisions=False)
+
+
 def requests_of(log: Sequence[Logged], model: str) -> list[LlmRequest]:
     """The requests of a log, with prompts of the right length."""
     return [

@@ -14,9 +14,10 @@ from headway.core.errors import ConfigError
 from headway.cost.fitted import Coefficients, CostFile, HeldOut
 from headway.cost.fitting import error_of
 from headway.cost.simplex import Point, minimise
+from headway.sched.llm.params import LlmParams
 from headway.sim.calibration import Origin, weights_ns
-from headway.sim.engine_replay import EngineModel, EngineReplay, Served, requests_of, vllm_scheduler
-from headway.workload.request_logs import EngineArguments, Logged
+from headway.sim.engine_replay import EngineModel, EngineReplay, Served, requests_of
+from headway.workload.request_logs import Logged
 
 METRICS: Final = ("ttft", "tpot", "e2e")
 REQUESTS_MIN: Final = 20
@@ -31,6 +32,13 @@ class Measured(msgspec.Struct, frozen=True):
 
     simulated: list[float]
     logged: list[float]
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """Whose log it is: its scheduler in our words (`vllm_scheduler`, or our own `alone`), and its blocks."""
+
+    params: LlmParams
+    block_size: int
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -70,13 +78,12 @@ def _error(values: Measured) -> HeldOut:
 class _Fit:
     """The search over one log."""
 
-    def __init__(
-        self, log: Sequence[Logged], replay: EngineReplay, arguments: EngineArguments, floor_ns: float
-    ) -> None:
-        self._log, self.replay, block = log, replay, arguments.block_size
+    def __init__(self, log: Sequence[Logged], engine: Engine, floor_ns: float) -> None:
+        self._log, block = log, engine.block_size
+        self.replay = EngineReplay(requests_of(log, "log"), engine.params, block)
         longest = sorted((one.prompt_tokens + one.output_tokens for one in log), reverse=True)
         # Whole blocks of as many of the longest as may run at a time: more can never be held.
-        self.ample = sum(length + block for length in longest[: arguments.max_num_seqs])
+        self.ample = sum(length + block for length in longest[: engine.params.max_seqs])
         self._least = longest[0] + block
         self.floor_ns = floor_ns
         self.seen = self.runs = 0
@@ -109,15 +116,14 @@ def _no_host(rows: int) -> float:  # noqa: ARG001  a request's log cannot tell h
     return 0.0
 
 
-def fit_requests(log: Sequence[Logged], arguments: EngineArguments, origin: Origin, search: Search) -> CostFile:
+def fit_requests(log: Sequence[Logged], engine: Engine, origin: Origin, search: Search) -> CostFile:
     """Fit a cost file to the first requests of a log and score it on the rest. Raises ConfigError for too few."""
     seen = round(len(log) * search.share)
     if seen < REQUESTS_MIN or len(log) - seen < REQUESTS_MIN:
         raise ConfigError(
             f"{origin.source} has {len(log)} requests; {2 * REQUESTS_MIN} at least, half to fit, half to score"
         )
-    replay = EngineReplay(requests_of(log, arguments.model), vllm_scheduler(arguments), arguments.block_size)
-    fit = _Fit(log, replay, arguments, weights_ns(origin.stamp))
+    fit = _Fit(log, engine, weights_ns(origin.stamp))
     fit.seen = seen
     base, *others = [math.log(value) for value in _START]
     point, loss = _search(fit, [(base + shift, *others) for shift in (0.0, -1.0, 1.0)], search.evaluations)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.workload.test_evidence_logs import line
 from typer.testing import CliRunner
 
 from headway.cli.calibrate import app, kind_of, parse_layout
@@ -77,7 +78,7 @@ def test_what_meta_says_is_not_said_twice_and_the_device_once(tmp_path: Path, op
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [(b'{"segments": {}}', "export the steps"), (b"hello", "no log that is known"), (b"", "no log")]
+    ("line", "words"), [(b'{"other": {}}', "no log that is known"), (b"hello", "no log that is known"), (b"", "no log")]
 )
 def test_what_nothing_can_be_fitted_to_is_refused(line: bytes, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -92,3 +93,21 @@ def test_a_log_of_several_schedulers_is_refused(tmp_path: Path) -> None:
     options = ["--out", str(tmp_path / "c.json"), "--device", "d"]
     result = RUN.invoke(app, [str(tmp_path / "requests.jsonl"), *options])
     assert "several schedulers" in str(result.exception)
+
+
+def test_evidence_is_fitted_with_the_scheduler_of_its_server(tmp_path: Path) -> None:
+    path, config, out = tmp_path / "e.jsonl", tmp_path / "headway.toml", tmp_path / "c.json"
+    path.write_bytes(b"".join(line(number) for number in range(40)))
+    config.write_text("[scheduler]\nmax_seqs = 4\n")
+    options = ["--out", str(out), "--model", "m", "--device", "d", "--evaluations", "6", "--config", str(config)]
+    result = RUN.invoke(app, [str(path), *options])
+    assert result.exit_code == 0, result.output
+    file = parse_cost_file(out.read_bytes(), "c.json")
+    assert file.stamp.engine == "headway"
+    assert file.ranges.decodes <= 4
+    assert "40 requests of rep-0" in file.notes[-1]
+
+
+def test_a_configuration_without_evidence_is_refused(table: Path, tmp_path: Path) -> None:
+    options = ["--out", str(tmp_path / "c.json"), "--model", "m", "--device", "d", "--config", str(tmp_path / "h.toml")]
+    assert "--config tells the scheduler" in str(RUN.invoke(app, [str(table), *options]).exception)

@@ -8,10 +8,11 @@ from headway.core.errors import ConfigError
 from headway.cost.fitted import Coefficients, Stamp
 from headway.sim.calibration import Origin
 from headway.sim.engine_replay import EngineModel, EngineReplay, Served, requests_of, vllm_scheduler
-from headway.sim.request_fit import Search, compare, errors, fit_requests
+from headway.sim.request_fit import Engine, Search, compare, errors, fit_requests
 from headway.workload.request_logs import EngineArguments, Logged
 
 ARGUMENTS = EngineArguments("m", max_num_seqs=16, max_num_batched_tokens=512)
+ENGINE = Engine(vllm_scheduler(ARGUMENTS), 16)
 ORIGIN = Origin(Stamp(engine="vllm", engine_version="0", device="d", model="m"), "log", "2026-11-29")
 TRUTH = Coefficients(base_ns=8e6, token_ns=3e4, row_ns=1e5, kv_ns=100)
 
@@ -31,7 +32,7 @@ def world(kv_tokens: int, count: int = 60) -> list[Logged]:
 
 
 def test_a_log_of_a_known_engine_is_reproduced_on_the_half_that_was_not_seen() -> None:  # SPEC J3
-    file = fit_requests(world(100_000), ARGUMENTS, ORIGIN, Search(evaluations=100))
+    file = fit_requests(world(100_000), ENGINE, ORIGIN, Search(evaluations=100))
     for metric, error in file.held_out.items():
         assert error.mae < 0.03, metric
         assert error.samples == 30
@@ -41,7 +42,7 @@ def test_a_log_of_a_known_engine_is_reproduced_on_the_half_that_was_not_seen() -
 
 # aiconfigurator#1396: a model that admits a batch that the engine cannot hold is far off.
 def test_a_capacity_that_binds_is_found() -> None:
-    file = fit_requests(world(2_400), ARGUMENTS, ORIGIN, Search(evaluations=100))
+    file = fit_requests(world(2_400), ENGINE, ORIGIN, Search(evaluations=100))
     assert file.kv_tokens == pytest.approx(2_400, rel=0.1)
     assert file.held_out["e2e"].mae < 0.05
     assert file.held_out["tpot"].mae < 0.15  # single requests: whom a full pool preempts hangs on little
@@ -63,4 +64,4 @@ def test_a_single_token_has_no_tpot() -> None:
 
 def test_too_few_requests_are_refused() -> None:
     with pytest.raises(ConfigError, match="39 requests; 40 at least"):
-        fit_requests(world(100_000, 39), ARGUMENTS, ORIGIN, Search())
+        fit_requests(world(100_000, 39), ENGINE, ORIGIN, Search())
