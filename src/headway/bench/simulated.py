@@ -46,6 +46,7 @@ class RunResult(msgspec.Struct, frozen=True):
     scenario: Scenario
     summary: RunSummary
     system: System
+    note: str = ""  # about the files it left
 
 
 def config_hash(scenario: Scenario) -> str:
@@ -83,7 +84,7 @@ def simulate(
         audience.sink = writer
         summary = writer.finish(_simulate(system, audience, watch))
         write_report(folder, writer.tally.columns)
-        return RunResult(scenario, summary, system)
+        return RunResult(scenario, summary, system, writer.note)
 
 
 def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closing:

@@ -112,6 +112,8 @@ def _report(result: RunResult, out: Path | None, log: Path | None, as_json: bool
     print(msgspec.json.encode(summary).decode() if as_json else run_table(summary))
     if out is not None and not as_json:
         print(f"\nwritten to {out}; compare runs with: headway compare {out} OTHER")
+    if result.note:
+        print(f"headway simulate: {result.note}", file=sys.stderr)
     if log is not None:
         lines = result.system.sim.log.lines
         with writing("--log", log):

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headway.bench import results
 from headway.bench.simulated import config_hash
+from headway.cli.compare import app as compare_app
 from headway.cli.scenario import keys_text, parse_setting, scenario_of
 from headway.cli.simulate import app
 from headway.core.errors import ConfigError, InvariantError
@@ -82,3 +84,22 @@ def test_help_shows_defaults_and_section_names() -> None:
 
 def test_keys_are_printed_without_a_run() -> None:
     assert CliRunner().invoke(app, ["--keys"], catch_exceptions=False).output == keys_text()
+
+
+def test_out_leaves_a_whole_folder_that_compare_takes(tmp_path: Path) -> None:  # SPEC I4, J5
+    for name, router in (("a", "round_robin"), ("b", "least_tokens")):
+        assert f"headway compare {tmp_path / name} OTHER" in run("--router", router, "--out", str(tmp_path / name))
+    found = {path.name.partition(".")[0] for path in (tmp_path / "a").iterdir()}
+    assert found == {"summary", "requests", "decisions", "series", "scenario", "report"}
+    compared = CliRunner().invoke(compare_app, [str(tmp_path / "a"), str(tmp_path / "b"), "--json"])
+    assert compared.exit_code == 0, compared.output
+    answer = json.loads(compared.output)
+    assert answer["paired"] == [True, True]
+    assert answer["config"] == {"front.router.type": ["round_robin", "least_tokens"]}
+
+
+def test_without_pyarrow_it_is_said_where_the_requests_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "has_pyarrow", lambda: False)
+    result = CliRunner().invoke(app, [*SMALL, "--out", str(tmp_path / "a")], catch_exceptions=False)
+    assert "requests go to requests.jsonl: Parquet needs the extra `parquet` (pyarrow)" in result.stderr
+    assert len((tmp_path / "a" / "requests.jsonl").read_bytes().splitlines()) == 12
