@@ -80,6 +80,7 @@ class RunSummary(Summary, frozen=True, kw_only=True):
     arrived: int = 0  # warm-up included
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    gateway_busy: float = 0.0  # share of its CPU; above 1 it could not stream so much, and would be the limit
     jumps: bool = True  # rows that decode on were counted, not visited
     requests_per_cpu_s: float = 0.0  # ended, with all that this summary and the files tell of them
 
@@ -113,6 +114,7 @@ class Closing(msgspec.Struct, frozen=True):
     headway: str = ""
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    gateway_busy: float = 0.0
     jumps: bool = True
 
 
@@ -168,6 +170,7 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         arrived=everything.count + len(closing.unfinished),
         wall_s=closing.wall_s,
         cpu_s=closing.cpu_s,
+        gateway_busy=closing.gateway_busy,
         jumps=closing.jumps,
         requests_per_cpu_s=everything.count / closing.cpu_s if closing.cpu_s else 0.0,
     )

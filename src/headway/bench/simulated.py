@@ -24,6 +24,7 @@ from headway.sim.sources import source_of
 from headway.sim.system import System
 
 FIRST_SLICE_NS: Final = NS_PER_S // 10
+GATEWAY_BUSY_MAX: Final = 0.8  # above, its CPU is worth a line
 SLICE_WALL_S: Final = 0.1  # of wall time between two looks at whether to go on
 
 
@@ -93,12 +94,13 @@ def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closin
     began, cpu_began = time.monotonic(), time.process_time()
     with _without_gc():
         complete = _run(system, audience, watch)
-    now_ns = system.sim.now_ns
+    sim, now_ns, use = system.sim, system.sim.now_ns, pool_use(system, probe.samples)
+    tokens = sum(pool.counters.get("generated_tokens", 0) for pool in use.values())
     return Closing(
         virtual_s=s_from_ns(now_ns),
-        unfinished=tuple(open_request(stream, now_ns) for stream in system.sim.clients.streams.values()),
+        unfinished=tuple(open_request(stream, now_ns) for stream in sim.clients.streams.values()),
         complete=complete,
-        pool_use=pool_use(system, probe.samples),
+        pool_use=use,
         samples=probe.samples,
         policies=policies(scenario),
         seed=scenario.seed,
@@ -106,6 +108,7 @@ def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closin
         headway=__version__,
         wall_s=time.monotonic() - began,
         cpu_s=time.process_time() - cpu_began,
+        gateway_busy=scenario.gateway.busy(sim.offers.arrived, tokens, s_from_ns(now_ns)),
         jumps=scenario.sim.jumps,
     )
 
@@ -154,6 +157,11 @@ def policies(scenario: Scenario) -> dict[str, str]:
     return chosen
 
 
+def _gateway_line(summary: RunSummary) -> str:
+    busy = f"gateway    {summary.gateway_busy:.0%} of its CPU"
+    return f"{busy}: streams of so many tokens need more of gateway.processes than it has"
+
+
 def run_table(summary: RunSummary) -> str:
     """Return what is printed of a run."""
     state = "" if summary.complete else ", interrupted"
@@ -161,6 +169,7 @@ def run_table(summary: RunSummary) -> str:
         f"scenario   {summary.config_hash}, seed {summary.seed}, {summary.virtual_s:.2f} virtual s{state}",
         table(summary),
         *([f"unfinished {summary.unfinished}: they count with their age, and as misses"] if summary.unfinished else []),
+        *([_gateway_line(summary)] if summary.gateway_busy > GATEWAY_BUSY_MAX else []),
         "",
         f"{'pool':<14}{'replicas':>9}{'busy':>8}{'KV':>8}{'waiting':>9}{'steps':>9}{'preempted':>11}{'hits':>8}",
     ]

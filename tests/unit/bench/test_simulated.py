@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from headway.bench.simulated import Progress, simulate
+from headway.bench.simulated import Progress, run_table, simulate
 from headway.core.errors import ConfigError
 from headway.sim.pools import PoolParams
-from headway.sim.scenario import Scenario
+from headway.sim.scenario import GatewaySettings, Scenario
 from headway.workload.arrivals import Poisson
 from headway.workload.lengths import Lengths
 from headway.workload.spec import Synthetic
@@ -50,3 +50,15 @@ def test_a_scenario_that_cannot_work_leaves_what_an_earlier_run_wrote(tmp_path: 
     with pytest.raises(ConfigError, match="did you mean"):
         simulate(Scenario(workload=(SMALL,), pools=(PoolParams(model="lama-3.1-8b"),)), folder=tmp_path)
     assert (tmp_path / "summary.json").read_bytes() == before
+
+
+def test_a_gateway_that_could_not_stream_so_much_is_told() -> None:
+    busy = [
+        simulate(Scenario(workload=(SMALL,), gateway=GatewaySettings(chunk_us=chunk_us, processes=processes))).summary
+        for chunk_us, processes in ((31.0, 1), (10_000.0, 1), (10_000.0, 2))
+    ]
+    assert "gateway " not in run_table(busy[0])
+    assert "gateway " in run_table(busy[1])
+    assert busy[1].gateway_busy == pytest.approx(2 * busy[2].gateway_busy, rel=0.01)
+    tokens = sum(pool.counters["generated_tokens"] for pool in busy[1].pool_use.values())
+    assert busy[1].gateway_busy == pytest.approx((30 * 600e-6 + tokens * 10e-3) / busy[1].virtual_s)
