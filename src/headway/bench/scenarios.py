@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
 from headway.core.errors import ConfigError
 from headway.live.config_layers import Layer, Tree, build, file_layer, nested
+from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
+from headway.workload.spec import WorkloadParams
 
 REPLICAS: Final = 2  # one replica has nothing to route
 LISTS: Final = ("pools", "workload")
@@ -23,7 +25,8 @@ _FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
 def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer | None = None) -> Scenario:
     """Return the scenario of a file (TOML, or the JSON of a run) with changes by dotted name. Raises ConfigError.
 
-    `pools.replicas` changes every pool, `pools[1].replicas` or `pools[chat].replicas` one of them, by place or by name.
+    `pools.replicas` changes every pool; `pools[1].replicas`, `pools[chat].replicas` or `pools.chat.replicas` one of
+    them, by place or by name (in brackets where the name is that of a key).
     `base` is what every value begins with; one pool of it lies under every pool of the file.
     """
     given = Layer("default", {}) if path is None else _scenario_layer(path)
@@ -122,10 +125,21 @@ def _changed(entries: object, found: re.Match[str], value: object) -> object:
     kind, label, rest = found[1], found[2], found[3]
     if not isinstance(entries, Sequence):
         return entries  # not a list: `build` says so
+    if label is None:
+        label, rest = _named(kind, rest, entries)
     chosen = range(len(entries)) if label is None else [_place(kind, label, entries)]
     change = nested(rest, value)
     under: Tree = {"arrivals": ARRIVALS} if "arrivals" in change else {}
     return [_merged(_merged(under, entry), change) if place in chosen else entry for place, entry in enumerate(entries)]
+
+
+def _named(kind: str, rest: str, entries: Sequence[object]) -> tuple[str | None, str]:
+    """`chat.replicas` -> (chat, replicas), where chat is the name of an entry and of no key; else no entry is named."""
+    first, _, key = rest.partition(".")
+    types = (PoolParams,) if kind == "pools" else get_args(WorkloadParams)
+    is_key = any(first in each.__struct_fields__ for each in types)
+    names = [entry.get("name") for entry in entries if isinstance(entry, Mapping)]
+    return (first, key) if key and first in names and not is_key else (None, rest)
 
 
 def _place(kind: str, label: str, entries: Sequence[object]) -> int:

@@ -44,20 +44,6 @@ def _value(text: str) -> object:
         return text.strip()  # a bare word
 
 
-def entry_key(name: str, entries: Mapping[str, Sequence[str]]) -> str:
-    """Return `pools.chat.replicas` as `pools[chat].replicas` where chat is a pool; another name as it is."""
-    kind, _, rest = name.partition(".")
-    label, _, key = rest.partition(".")
-    return f"{kind}[{label}].{key}" if key and label in entries.get(kind, ()) else name
-
-
-def _names(scenario: "Scenario") -> dict[str, list[str]]:
-    return {
-        "pools": [pool.name for pool in scenario.pools],
-        "workload": [workload.name for workload in scenario.workload if workload.name],
-    }
-
-
 def _say(progress: "Progress") -> None:
     last = progress.last
     words = ", ".join(f"{name}={value}" for name, value in last.changes.items())
@@ -81,8 +67,7 @@ class Plan:
         """Raises ConfigError for a scenario that cannot be built, or a key that is varied twice."""
         self._path, self._changes = path, dict(changes)
         self.base = self.scenario({})
-        self._entries = _names(self.base)
-        self.vary = {entry_key(name, self._entries): values for name, values in vary}
+        self.vary = dict(vary)
         if len(self.vary) < len(vary) or "seed" in self.vary:
             raise ConfigError("--vary names a key twice, or the seed: give its values at once, seeds by --seeds")
         try:
@@ -113,7 +98,6 @@ class Plan:
         from headway.bench.sweep_search import Search
 
         key, direction, hold, between, tolerance = asked
-        key = entry_key(key, self._entries)
         now = self._value(key)
         is_whole = isinstance(now, int)
         if between is not None:

@@ -35,11 +35,19 @@ def test_a_scenario_file_is_strict(tmp_path: Path) -> None:  # SPEC M1
 
 
 @pytest.mark.parametrize(
-    ("name", "replicas"), [("pools", (7, 7)), ("pools[0]", (7, 3)), ("pools[code]", (1, 7)), ("pools[1]", (1, 7))]
+    ("name", "replicas"),
+    [("pools", (7, 7)), ("pools[0]", (7, 3)), ("pools[code]", (1, 7)), ("pools[1]", (1, 7)), ("pools.code", (1, 7))],
 )
 def test_a_change_reaches_all_entries_of_a_list_or_one(tmp_path: Path, name: str, replicas: tuple[int, ...]) -> None:
     scenario = read_scenario(written(tmp_path, TWO), {f"{name}.replicas": 7})
     assert tuple(pool.replicas for pool in scenario.pools) == replicas
+
+
+def test_a_key_is_not_taken_for_the_name_of_an_entry(tmp_path: Path) -> None:
+    path = written(tmp_path, '[[pools]]\nname = "scheduler"\n[[pools]]\nname = "b"\nmodel = "other"\n')
+    scenario = read_scenario(path, {"pools.scheduler.max_seqs": 7, "pools[scheduler].replicas": 2})
+    assert [pool.scheduler.max_seqs for pool in scenario.pools] == [7, 7]
+    assert [pool.replicas for pool in scenario.pools] == [2, 1]
 
 
 def test_a_change_of_an_entry_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:

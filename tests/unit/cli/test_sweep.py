@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headway.bench import sweep as sweeping
-from headway.cli.sweep import app, entry_key, values_of
+from headway.cli.sweep import app, values_of
 from headway.core.errors import ConfigError
 
 SCENARIO = """
@@ -40,13 +40,6 @@ def test_values_that_cannot_be_read_are_refused(text: str) -> None:
         values_of(text)
 
 
-def test_an_entry_of_a_list_is_named_by_its_name() -> None:
-    entries = {"pools": ["chat"]}
-    assert entry_key("pools.chat.replicas", entries) == "pools[chat].replicas"
-    assert entry_key("pools.engine.block_size", entries) == "pools.engine.block_size"
-    assert entry_key("front.router.type", entries) == "front.router.type"
-
-
 def test_a_grid_is_printed_best_first_and_goes_on_from_its_results(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,9 +64,9 @@ def test_a_search_finds_the_rate_that_holds(scenario: str) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     (row,) = found["rows"]
-    assert 20 < row["changes"]["workload[talk].arrivals.rate_per_s"] < 4000
+    assert 20 < row["changes"]["workload.talk.arrivals.rate_per_s"] < 4000
     assert row["metrics"]["attainment"]["mean"] >= 0.9
-    assert "attainment>=0.9 holds up to workload[talk].arrivals.rate_per_s" in found["notes"][0]
+    assert "attainment>=0.9 holds up to workload.talk.arrivals.rate_per_s" in found["notes"][0]
 
 
 def test_ctrl_c_says_what_is_kept(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
