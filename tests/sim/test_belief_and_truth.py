@@ -12,7 +12,8 @@ import pytest
 from tests.sim.systems import linear, ran, scenario
 from tests.sim.workloads import fleet, mix, run
 
-from headway.core.plans import StepPlan
+from headway.core.plans import DenoisePlan, DenoiseRow, StepPlan
+from headway.cost.diffusion_belief import plan_ns
 from headway.cost.fitted import CostFile
 from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCost, StepShape
@@ -20,6 +21,7 @@ from headway.cost.roofline import RooflineModel
 from headway.cost.step import shape_of
 from headway.sched.config import FrontConfig
 from headway.sched.llm.params import CHUNKS, ORDERS, LlmParams
+from headway.sched.nodes import DiffusionNode
 from headway.sched.policies import ADMISSIONS, ROUTERS
 from headway.sched.registry import PolicyChoice, discover
 from headway.sim.fleet import CONTROL, FRONT
@@ -29,7 +31,7 @@ from headway.sim.system import System
 from headway.sim.truth import LinearTruth
 from headway.workload.arrivals import Poisson
 from headway.workload.lengths import Lengths
-from headway.workload.spec import Synthetic
+from headway.workload.spec import Diffusion, PictureShape, Synthetic
 
 STEP_MODELS = (RooflineModel, FittedStep, CostFile)  # of `cost`; a belief is another class and learns by itself
 DECODE = StepPlan(7, 6, "decode", decodes=4, kv_tokens=400)
@@ -75,6 +77,22 @@ def test_no_node_of_a_prefill_and_decode_system_reaches_the_truth() -> None:  # 
     system, _ = ran(scenario(*pools))
     for node in (FRONT, CONTROL, *system.replicas):
         assert of_the_simulator(system.sim.lives[node].node) == []
+
+
+def test_no_diffusion_node_reaches_the_truth_or_believes_it() -> None:  # SPEC J1
+    draw = PoolParams(name="draw", kind="diffusion", model="FLUX.1-dev", truth=TruthParams(scale=1.4))
+    wanted = scenario(draw, workload=(Diffusion(count=5, shapes=(PictureShape(),)),))
+    system, kept = ran(wanted)
+    assert len(kept.ended) == 5
+    for node in (FRONT, CONTROL, *system.replicas):
+        assert of_the_simulator(system.sim.lives[node].node) == []
+    fresh = system.pools[0].build(0, 1)
+    assert isinstance(fresh, DiffusionNode)
+    told = fresh.worker.machine.denoise_cost
+    assert told is not None
+    plan = DenoisePlan(1, 0, (DenoiseRow(1, 0, 28, 28),), 1024, 1024)
+    truth = system.pools[0].truths[system.replicas[0]].denoise_ns(plan)
+    assert truth > 1.3 * plan_ns(told, plan)  # a new node believes the catalogue, which the truth is far from
 
 
 def systems() -> list[tuple[str, str, str, str]]:
