@@ -22,7 +22,7 @@ def sweep_page(title: str, rows: Sequence[Row], metrics: Sequence[str], notes: S
     parts = [
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>",
-        f"<p>{len(rows)} combinations of {escape(', '.join(keys))}; "
+        f"<p>{len(rows)} combinations of {escape(', '.join(keys) or 'nothing')}; "
         f"{max((row.seeds for row in rows), default=0)} seed(s) each, shared by all (common random numbers).</p>",
         "".join(f"<p>{escape(note)}</p>" for note in notes),
     ]
@@ -156,7 +156,7 @@ def _table(rows: Sequence[Row], keys: Sequence[str], metrics: Sequence[str]) -> 
     for row in rows:
         cells = "".join(f"<td class=text>{escape(str(row.changes[key]))}</td>" for key in keys)
         if row.error is not None:
-            cells += f'<td class=text colspan="{len(metrics)}">cannot run: {escape(row.error)}</td>'
+            cells += f'<td class=text colspan="{len(metrics)}">{escape(row.error)}</td>'
         else:
             cells += "".join(f"<td>{spread_text(row.metrics[name])}</td>" for name in metrics)
         body.append(f"<tr>{cells}</tr>")

@@ -7,6 +7,7 @@ import msgspec
 
 from headway.bench.metrics import is_less_better, metric
 from headway.bench.sweep import Result
+from headway.bench.sweep_search import Found, Search
 from headway.core.errors import ConfigError
 
 SHOWN: Final = (
@@ -57,9 +58,23 @@ def _row(group: Sequence[Result], names: Sequence[str]) -> Row:
     return Row(group[0].changes, len(group), metrics, error)
 
 
-def ranked(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows, the best first by a metric; what has no number last, and equal rows in their order."""
-    sign = 1 if is_less_better(name) else -1
+def found_row(found: Found, search: Search, names: Sequence[str]) -> Row:
+    """Return the row of what a search found: the value is a metric, under the name of its key."""
+    if found.value is None:
+        why = f"{search.hold} holds nowhere from {search.low:g} to {search.high:g}"
+        return Row(found.changes, 0, {search.key: None, **dict.fromkeys(names)}, why)
+    results = [msgspec.structs.replace(result, changes=found.changes) for result in found.results]
+    row = _row(results, names)
+    value = Spread(found.value, found.value, found.value)
+    return msgspec.structs.replace(row, metrics={search.key: value, **row.metrics})
+
+
+def ranked(rows: Sequence[Row], name: str, *, is_less: bool | None = None) -> list[Row]:
+    """Return the rows, the best first by a metric; what has no number last, and equal rows in their order.
+
+    `is_less`: less is better; None: as the name says.
+    """
+    sign = 1 if (is_less_better(name) if is_less is None else is_less) else -1
 
     def rank(row: Row) -> tuple[bool, float]:
         found = row.metrics[name]
@@ -99,7 +114,7 @@ def table_text(rows: Sequence[Row], names: Sequence[str]) -> str:
     for row in rows:
         if row.error is not None:
             words = ", ".join(f"{name}={value}" for name, value in row.changes.items())
-            out.append(f"cannot run: {words}: {row.error}")
+            out.append(f"no number: {words or 'here'}: {row.error}")
     return "\n".join(out)
 
 

@@ -128,10 +128,10 @@ class Plan:
         return None
 
     def found_rows(self, runner: "Sweep", metrics: Sequence[str], asked: Asked) -> "tuple[list[Row], list[str]]":
-        """Search with every combination of what varies."""
+        """Search with every combination of what varies; what is found is a metric of its row, under the key's name."""
         from itertools import product
 
-        from headway.bench.sweep_rows import check_metrics, rows_of
+        from headway.bench.sweep_rows import check_metrics, found_row
         from headway.bench.sweep_search import find
 
         search = self.search(asked)
@@ -139,8 +139,7 @@ class Plan:
         found = find(runner, search, combinations, self.seeds, self.scenario, runner.processes)
         results = [result for one in found for result in one.results]
         check_metrics(results or list(runner.store.results.values()), metrics)
-        notes = [_note(one, search) for one in found]
-        return rows_of(results, metrics), [note for note in notes if note]
+        return [found_row(one, search, metrics) for one in found], [_note(one, search) for one in found]
 
 
 def _note(found: "Found", search: "Search") -> str:
@@ -216,8 +215,10 @@ def sweep(
         else:
             direction: Direction = "min" if is_min else "max"
             rows, notes = plan.found_rows(runner, metrics, (find, direction, hold, between, tolerance))
+            metrics.insert(0, find)
     except KeyboardInterrupt:
         kept_words = f"; the same command goes on from {kept}" if kept is not None else ", and not kept"
         print(f"interrupted: {len(runner.store.results)} runs are there{kept_words}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _report(ranked(rows, metric), metrics, notes, out, as_json)
+    order = ranked(rows, metric) if find is None else ranked(rows, find, is_less=is_min)
+    _report(order, metrics, notes, out, as_json)

@@ -1,12 +1,14 @@
 import msgspec
 import pytest
 
+from headway.bench.metrics import condition
 from headway.bench.results import Tally
 from headway.bench.run_summary import Closing
 from headway.bench.summary import Quantiles
 from headway.bench.sweep import Result
 from headway.bench.sweep_report import sweep_page
-from headway.bench.sweep_rows import Spread, check_metrics, ranked, rows_of, spread_text, table_text
+from headway.bench.sweep_rows import Spread, check_metrics, found_row, ranked, rows_of, spread_text, table_text
+from headway.bench.sweep_search import Found, Search
 from headway.core.errors import ConfigError
 
 SUMMARY = Tally().summary(Closing(1.0))
@@ -55,7 +57,23 @@ def test_a_combination_that_cannot_run_is_in_the_table_with_its_reason() -> None
     rows = rows_of([*RESULTS, Result("x", {"replicas": 9, "router": "a", "seed": 0}, None, "does not fit")], NAMES)
     text = table_text(ranked(rows, "goodput_per_s"), NAMES)
     assert text.splitlines()[0].split() == ["replicas", "router", *NAMES]
-    assert "cannot run: replicas=9, router=a: does not fit" in text
+    assert "no number: replicas=9, router=a: does not fit" in text
+
+
+def test_what_a_search_found_is_a_metric_of_its_row_and_ranks_it() -> None:
+    search = Search("replicas", "min", condition("attainment>=0.9"), 1, 8, is_whole=True)
+    few, many, none = (
+        found_row(Found({"router": name}, value, False, results, 3), search, NAMES)
+        for name, value, results in (
+            ("a", 2, [result(2, "a", 0, 4.0)]),
+            ("b", 5, [result(5, "b", 0, 4.0)]),
+            ("c", None, []),
+        )
+    )
+    assert few.metrics["replicas"] == Spread(2, 2, 2)
+    assert few.changes == {"router": "a"}
+    assert [row.changes["router"] for row in ranked([none, many, few], "replicas", is_less=True)] == ["a", "b", "c"]
+    assert none.error == "attainment>=0.9 holds nowhere from 1 to 8"
 
 
 def test_a_metric_that_no_run_has_is_refused() -> None:
