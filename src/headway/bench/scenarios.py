@@ -10,6 +10,7 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.live.config_layers import Layer, Tree, build, file_layer, nested
 from headway.sim.pools import PoolParams
+from headway.sim.replicas import PUBLISHED
 from headway.sim.scenario import Scenario
 from headway.workload.spec import WorkloadParams
 
@@ -18,7 +19,7 @@ LISTS: Final = ("pools", "workload")
 DEFAULT: Final[Tree] = {"pools": [{"replicas": REPLICAS}], "workload": [{"kind": "synthetic"}]}
 ARRIVALS: Final[Tree] = {"kind": "poisson"}  # of an entry of `workload` that says nothing of them
 JSON: Final = ".json"
-COSTS: Final = ("roofline", "linear")  # of a pool; every other is a file
+COSTS: Final = ("roofline", "measured", "linear")  # of a pool; every other, without published:, is a file
 _FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
 
 
@@ -85,6 +86,9 @@ def _rooted(tree: Tree, folder: Path) -> Tree:
         entries = _entries(tree, name)
         if isinstance(entries, Sequence) and not isinstance(entries, str):
             out[name] = [_with_path(entry, key, folder) for entry in entries]
+    plan = tree.get("plan")
+    if isinstance(plan, Mapping) and isinstance(costs := plan.get("costs"), list | tuple):
+        out["plan"] = {**plan, "costs": [_with_path(entry, "cost", folder) for entry in costs]}
     catalogue = tree.get("catalogue")
     configs = catalogue.get("hf_configs") if isinstance(catalogue, Mapping) else None
     if isinstance(catalogue, Mapping) and isinstance(configs, Mapping):
@@ -95,7 +99,9 @@ def _rooted(tree: Tree, folder: Path) -> Tree:
 
 def _with_path(entry: object, key: str, folder: Path) -> object:
     value = entry.get(key) if isinstance(entry, Mapping) else None
-    if not isinstance(entry, Mapping) or not isinstance(value, str) or value in COSTS:
+    if not isinstance(entry, Mapping) or not isinstance(value, str):
+        return entry
+    if value in COSTS or value.startswith(PUBLISHED):
         return entry
     return {**entry, key: str(folder / value)}
 

@@ -36,6 +36,7 @@ class Progress(msgspec.Struct, frozen=True):
     arrived: int
     done: int
     until_s: float | None  # where it ends, if that is known
+    system: System | None = None  # to look at
 
 
 Watch = Callable[[Progress], bool]  # asked now and then whether to go on
@@ -68,14 +69,19 @@ def _spelled_out(value: object) -> object:
 
 
 def simulate(
-    scenario: Scenario, watch: Watch | None = None, *, folder: Path | None = None, log: bool = False
+    scenario: Scenario,
+    watch: Watch | None = None,
+    *,
+    folder: Path | None = None,
+    log: bool = False,
+    tally: Tally | None = None,
 ) -> RunResult:
     """Simulate until every client has its answer, `sim.until_s` is over, or `watch` says no.
 
-    `folder`: write there what the run leaves behind (`bench.results`). `log`: keep every turn of every node. Raises
-    ConfigError for a scenario that cannot work.
+    `folder`: write there what the run leaves behind (`bench.results`). `log`: keep every turn of every node. `tally`:
+    counts what ends, where no folder is written. Raises ConfigError for a scenario that cannot work.
     """
-    tally = Tally(scenario.sim.warmup_ns)
+    tally = Tally(scenario.sim.warmup_ns) if tally is None else tally
     audience = Audience(scenario, tally)
     system = System(scenario, source_of(scenario), audience, log=log)
     if folder is None:
@@ -127,7 +133,7 @@ def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
         slice_ns = max(1, round(slice_ns * min(4.0, max(0.25, SLICE_WALL_S / took_s))))
         if watch is not None:
             wall_s = time.monotonic() - began
-            if not watch(Progress(s_from_ns(sim.now_ns), wall_s, sim.offers.arrived, audience.done, until_s)):
+            if not watch(Progress(s_from_ns(sim.now_ns), wall_s, sim.offers.arrived, audience.done, until_s, system)):
                 return False
     return True
 

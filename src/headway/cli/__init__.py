@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "simulate": "Run the scheduler on a virtual clock, without a model.",
     "compare": "Compare simulated runs, or routing policies in simulation.",
     "sweep": "Run a grid of scenarios, or search the limit that each holds.",
+    "plan": "Search the fewest devices, or the cheapest, that hold an SLO.",
     "bench": "Put a load on a server and print what its clients saw.",
     "calibrate": "Fit what steps cost to logs of a server, and write a cost file.",
     "trace": "Export what a server did: a Perfetto/Chrome trace, JSON lines or Parquet.",

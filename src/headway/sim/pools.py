@@ -74,7 +74,7 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     dtype: str = "bfloat16"
     kv_dtype: str = ""  # of the KV cache; unset: 16 bits, or as wide as float32 weights
     hardware: Hardware = Hardware()
-    cost: str = "roofline"  # or "measured" (published corrections of it), "linear", a file of `calibrate`
+    cost: str = "roofline"  # measured: corrected by published rows; published:NAME, linear, or a file of `calibrate`
     linear: LinearParams = LinearParams()  # of cost = "linear"
     engine: EngineSize = EngineSize()
     scheduler: LlmParams = LlmParams()

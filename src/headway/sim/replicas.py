@@ -13,6 +13,7 @@ from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCostParams, StepShape, pairs
 from headway.cost.measured import corrected
 from headway.cost.measured_silicon import CORRECTIONS
+from headway.cost.published import find_published
 from headway.cost.roofline import RooflineModel
 from headway.cost.step import StepModel
 from headway.sim.catalogue import Catalogue
@@ -21,6 +22,7 @@ from headway.sim.pools import PoolParams
 
 VOCAB: Final = 1 << 20  # token ids stand for content only
 LINEAR_BLOCKS: Final = 4096
+PUBLISHED: Final = "published:"  # of a pool's cost, before a name of cost.published
 _ROWS, _CONTEXT, _CHUNK = 64, 65_536, 4096  # where a step model is probed
 
 
@@ -36,6 +38,11 @@ class LlmReplica(msgspec.Struct, frozen=True):
 
 def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     """Return what the replicas of a pool are; reads the pool's cost file. Raises ConfigError for what fits nowhere."""
+    if pool.role != "mixed" and pool.scheduler.pool == "counting":
+        raise ConfigError(
+            f"pool {pool.name}: role = {pool.role} hands blocks over, and scheduler.pool = 'counting' has none; "
+            "use pool = 'blocks'"
+        )
     if pool.cost == "linear":
         return _linear(pool)
     deployment = deployment_of(pool, catalogue)
@@ -45,6 +52,9 @@ def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     if pool.cost == "measured":
         step, _ = corrected(deployment, pool.hardware.efficiency, CORRECTIONS)
         return _catalogued(pool, deployment, step, believed(step), None)
+    if pool.cost.startswith(PUBLISHED):
+        published = find_published(pool.cost.removeprefix(PUBLISHED))
+        return _catalogued(pool, deployment, published, believed(published), None)
     file = _read_cost(pool)
     return _catalogued(pool, deployment, FittedStep(file), _of_file(file), file.kv_tokens)
 
@@ -107,8 +117,8 @@ def _read_cost(pool: PoolParams) -> CostFile:
         content = Path(pool.cost).read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"pool {pool.name}: cost = {pool.cost!r}: {error.strerror or error}; use roofline, measured, linear, or a "
-            "file that `headway calibrate` wrote"
+            f"pool {pool.name}: cost = {pool.cost!r}: {error.strerror or error}; use roofline, measured, linear, "
+            "published:NAME, or a file that `headway calibrate` wrote"
         ) from None
     return parse_cost_file(content, pool.cost)
 

@@ -14,6 +14,7 @@ from headway.sim.catalogue import Additions
 from headway.sim.faults import Fault
 from headway.sim.network import NetworkParams
 from headway.sim.orchestrator import OrchestratorParams
+from headway.sim.plan_params import PlanParams
 from headway.sim.pools import PoolParams
 from headway.workload.spec import Synthetic, WorkloadParams
 
@@ -102,6 +103,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     )
     sim: RunSettings = RunSettings()
     catalogue: Additions = Additions()
+    plan: PlanParams | None = None  # what `headway plan` searches; nothing else reads it
 
     def __post_init__(self) -> None:
         if not self.pools or not self.workload:

@@ -1,0 +1,246 @@
+"""Plans a scenario: the fewest devices, or the cheapest ones, that hold its SLO, with reasons and a ranking."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from headway.bench.plan_run import Judged, Sizes, Trials, Tried
+from headway.bench.plan_search import Answer, Search, State, Watched, sizes_text
+from headway.bench.sweep import Sweep
+from headway.core.errors import ConfigError
+from headway.sim.plan_layouts import Layout, Refused, Space
+from headway.sim.plan_load import Load, load_of
+from headway.sim.plan_params import PlanParams
+from headway.sim.plan_rule import Rule
+from headway.sim.pools import PoolParams
+from headway.sim.scenario import Scenario
+
+SHOWN: Final = 16  # rows of the ranking that are printed
+RANKED: Final = 3  # runners-up that get an answer of their own
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One layout of the ranking. Without `sizes` nobody knows how many replicas it needs; then `devices` is a bound."""
+
+    name: str
+    mode: str
+    state: State
+    sizes: Sizes
+    devices: int
+    usd_per_h: float
+    is_bound: bool
+    attainment: float | None = None
+    low: float | None = None  # of the 95 % interval over the seeds
+    high: float | None = None
+    ttft_p99_ms: float | None = None
+    tpot_p99_ms: float | None = None
+    limit: str = ""  # what binds, or what bounds it
+    note: str = ""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Why a layout lost: what it attains with no more than the winner has."""
+
+    name: str
+    sizes: Sizes
+    attainment: float | None
+    limit: str
+
+
+class PlanResult(msgspec.Struct, frozen=True):
+    """Everything that a plan found. `rows`: best first."""
+
+    complete: bool
+    objective: str
+    attainment: float
+    rate_per_s: float
+    rows: tuple[Row, ...]
+    losses: tuple[Loss, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    runs: int = 0
+    seeds: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Row | None:
+        """The answer."""
+        return self.rows[0] if self.rows and self.rows[0].state == "proven" else None
+
+
+class Planner:
+    """One plan. `answer()` may be asked at any time, also after an interruption."""
+
+    def __init__(self, scenario: Scenario, sweep: Sweep, watch: Callable[[Watched], None] = lambda _: None) -> None:
+        """Raises ConfigError for a scenario that cannot be planned."""
+        self.plan = scenario.plan or PlanParams()
+        self.templates = templates_of(scenario, self.plan)
+        self.base = base_of(scenario, self.plan, self.templates)
+        self.load: Load = load_of(self.base)
+        self.space = Space(self.base, self.plan, self.load, self.templates)
+        self.layouts = self.space.layouts()
+        self.trials = Trials(self.base, self.plan, self.load, sweep)
+        self.search = Search(self.plan, self.trials, watch)
+        self.losses: list[Loss] = []
+        self.complete = False
+
+    def run(self) -> None:
+        """Search; KeyboardInterrupt leaves what was found."""
+        self.search.run(self.layouts)
+        self._explain()
+        self.complete = True
+
+    def _explain(self) -> None:
+        """Say of the next best layouts what they attain with the winner's devices, and how many they need."""
+        best = self.search.best
+        if best is None or best.sizes is None:
+            return
+        cap, search = self.search.cap, self.search
+        others = [answer for answer in search.answers.values() if answer.layout.name != best.layout.name]
+        others.sort(
+            key=lambda answer: (search.price(answer.layout, answer.sizes or answer.layout.least), answer.layout.name)
+        )
+        for answer in [one for one in others if one.state != "fails"][:RANKED]:
+            sizes = within(search, answer.layout, cap)
+            judged = None if sizes is None else self.trials.judge([Tried(answer.layout, sizes, is_whole=True)])[0]
+            self.losses.append(_loss(answer, sizes, judged))
+            if answer.state in ("lost", "pruned"):
+                search.settle(answer.layout, sizes)
+
+    def answer(self, rules: Sequence[Rule] = ()) -> PlanResult:
+        """Return what is known so far."""
+        plan, search = self.plan, self.search
+        rows = [_row(answer) for answer in search.answers.values()]
+        order = {"proven": 0, "not proven": 1, "lost": 2, "pruned": 2, "fails": 3}
+        best = None if search.best is None else search.best.layout.name
+
+        def key(row: Row) -> tuple[int, int, float, float, str]:
+            price = row.devices if plan.objective == "devices" else row.usd_per_h
+            return row.name != best, order[row.state], price, -(row.attainment or 0.0), row.name
+
+        return PlanResult(
+            complete=self.complete,
+            objective=plan.objective,
+            attainment=plan.attainment,
+            rate_per_s=self.load.rate_per_s,
+            rows=tuple(sorted(rows, key=key)),
+            losses=tuple(self.losses),
+            refused=tuple(self.space.refused),
+            rules=tuple(rules),
+            runs=self.trials.runs,
+            seeds=plan.seeds,
+        )
+
+
+def templates_of(scenario: Scenario, plan: PlanParams) -> list[PoolParams]:
+    """Return the pools that are planned. Raises ConfigError for a name that no pool has."""
+    pools = scenario.pools
+    chosen = next((pool for pool in pools if pool.name == plan.pool), None) if plan.pool else pools[0]
+    if chosen is None:
+        raise ConfigError(f"plan.pool = {plan.pool!r}: the pools are {', '.join(pool.name for pool in pools)}")
+    return [pool for pool in pools if pool.model == chosen.model]
+
+
+def base_of(scenario: Scenario, plan: PlanParams, templates: Sequence[PoolParams]) -> Scenario:
+    """Return the scenario of the planned model alone, with as many requests as the plan says."""
+    model, is_first = templates[0].model, scenario.pools[0].model == templates[0].model
+    workload = [spec for spec in scenario.workload if spec.model == model or (is_first and not spec.model)]
+    if not workload:
+        raise ConfigError(
+            f"nobody asks for {model}, so that there is nothing to plan; set plan.pool or a workload's model"
+        )
+    if plan.count is not None:
+        workload = [msgspec.structs.replace(spec, count=plan.count) for spec in workload]
+    return msgspec.structs.replace(scenario, pools=tuple(templates), workload=tuple(workload), plan=None)
+
+
+def within(search: Search, layout: Layout, cap: float) -> Sizes | None:
+    """The most replicas that cost no more than `cap`, in the ratio of the bounds; None: not even the fewest."""
+    best, number = None, 1
+    unit = layout.split or tuple(max(1, least) for least in layout.least)
+    lowest = min(unit)
+    while True:
+        sizes = tuple(max(1, round(number * one / lowest)) for one in unit)
+        if search.price(layout, sizes) > cap:
+            return best
+        best, number = sizes, number + 1
+
+
+def _loss(answer: Answer, sizes: Sizes | None, judged: Judged | None) -> Loss:
+    if sizes is None or judged is None:
+        return Loss(answer.layout.name, answer.layout.least, None, "one replica of it already costs more")
+    return Loss(answer.layout.name, sizes, judged.attainment, judged.error or judged.limit)
+
+
+def _row(answer: Answer) -> Row:
+    layout, judged = answer.layout, answer.judged
+    is_bound = answer.state not in ("proven", "not proven")
+    sizes = answer.sizes or layout.least
+    return Row(
+        name=layout.name,
+        mode=layout.mode,
+        state=answer.state,
+        sizes=sizes,
+        devices=layout.devices(sizes),
+        usd_per_h=layout.usd_per_h(sizes),
+        is_bound=is_bound,
+        attainment=None if judged is None or judged.error else judged.attainment,
+        low=None if judged is None or not judged.is_whole else judged.low,
+        high=None if judged is None or not judged.is_whole else judged.high,
+        ttft_p99_ms=None if judged is None else judged.ttft_p99_ms,
+        tpot_p99_ms=None if judged is None else judged.tpot_p99_ms,
+        limit=judged.limit if judged is not None else f"bound: {', '.join(part.bound for part in layout.parts)}",
+        note=answer.note,
+    )
+
+
+def text(result: PlanResult) -> str:
+    """Return what is printed of a plan."""
+    best = result.best
+    head = [f"load       {result.rate_per_s:.2f} requests/s, {result.attainment:.0%} of them within every target"]
+    if best is None:
+        head.append("answer     none: nothing that was tried holds the target" + ("" if result.complete else " so far"))
+    else:
+        replicas = sizes_text(best.sizes)
+        head.append(f"answer     {best.devices} devices, ${best.usd_per_h:.2f}/h: {replicas} x {best.name}")
+    lines = [*head, "", _HEAD, *[_line(row) for row in result.rows[:SHOWN]]]
+    if len(result.rows) > SHOWN:
+        lines.append(f"and {len(result.rows) - SHOWN} more, none of them better")
+    if result.losses:
+        lines += ["", "with no more than the winner's " + ("devices" if result.objective == "devices" else "dollars")]
+        for loss in result.losses:
+            what = (
+                loss.limit if loss.attainment is None else f"{loss.attainment:.1%}, bound by {loss.limit or 'nothing'}"
+            )
+            lines.append(f"  {sizes_text(loss.sizes)} x {loss.name}: {what}")
+    for row in result.rows:
+        if row.note and row.state in ("proven", "not proven", "fails"):
+            lines.append(f"  {row.name}: {row.note}")
+    if result.refused:
+        lines += ["", "not tried"] + [f"  {one.name}: {one.reason}" for one in result.refused]
+    if result.rules:
+        lines += ["", "rule of thumb (a starting point, not an answer)"]
+        words = {True: "the search agrees", False: "the search disagrees", None: "nothing to compare"}
+        lines += [f"  {rule.condition}: {rule.choice}; {words[rule.agrees]}" for rule in result.rules]
+    lines += ["", f"{result.runs} runs, seeds {', '.join(map(str, result.seeds))}, the same for all", *result.notes]
+    return "\n".join(lines)
+
+
+_HEAD: Final = (
+    f"{'layout':<44}{'replicas':>9}{'devices':>8}{'$/h':>9}{'attained':>10}{'95 %':>16}{'TTFT p99':>10}{'TPOT p99':>10}"
+    "  binds, state"
+)
+
+
+def _line(row: Row) -> str:
+    def ms(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    sign = ">" if row.state == "lost" else ">=" if row.state == "pruned" else ""
+    attained = "-" if row.attainment is None else f"{row.attainment:.1%}"
+    between = "-" if row.low is None or row.high is None else f"{row.low:.1%}-{row.high:.1%}"
+    return (
+        f"{row.name:<44}{sizes_text(row.sizes):>9}{sign + str(row.devices):>8}{row.usd_per_h:>9.2f}{attained:>10}"
+        f"{between:>16}{ms(row.ttft_p99_ms):>10}{ms(row.tpot_p99_ms):>10}  {row.limit}, {row.state}"
+    )

@@ -1,0 +1,211 @@
+"""Whole plans over small scenarios. SPEC J5."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.bench.plans import catalogued, linear, load
+
+from headway.bench.plan_run import Tried, run
+from headway.bench.planning import Planner, PlanResult, text
+from headway.bench.sweep import Cell, Result, Store, Sweep
+from headway.core.errors import ConfigError, InvariantError
+from headway.core.slo import Targets
+from headway.sim.plan_layouts import Layout
+from headway.sim.plan_params import PlanParams
+from headway.sim.scenario import Scenario
+
+Runs = Callable[[Cell], Result | InvariantError]
+
+
+def planned(scenario: Scenario, store: Path | None = None, runs: Runs = run) -> tuple[Planner, PlanResult]:
+    planner = Planner(scenario, Sweep(Store(store), 1, run=runs))
+    planner.run()
+    return planner, planner.answer()
+
+
+def holds(planner: Planner, layout: Layout, sizes: tuple[int, ...]) -> bool:
+    return planner.trials.judge([Tried(layout, sizes)])[0].holds
+
+
+def test_the_answer_is_the_brute_force_optimum_of_a_small_grid() -> None:
+    """Every layout and every number of replicas, without bounds, pruning or bisection."""  # SPEC D5
+    plan = PlanParams(tp=(1, 2), chunk=(256, 1024), modes=("mixed",), devices_max=4, confirm=1.0)
+    planner, result = planned(catalogued(plan, rate=30.0, count=40))
+    assert result.best is not None
+    found = [
+        layout.devices((size,))
+        for layout in planner.layouts
+        for size in range(1, 4 // layout.parts[0].devices + 1)
+        if holds(planner, layout, (size,))
+    ]
+    assert result.best.devices == min(found)
+    assert result.best.devices > 1  # else nothing was searched
+
+
+def test_prefill_and_decode_apart_find_the_best_of_all_pairs() -> None:
+    plan = PlanParams(tp=(1,), modes=("pd",), devices_max=4, confirm=1.0)
+    planner, result = planned(catalogued(plan, rate=30.0, count=40))
+    assert result.best is not None
+    (layout,) = planner.layouts
+    pairs = [(p, d) for p, d in product(range(1, 4), range(1, 4)) if p + d <= 4 and holds(planner, layout, (p, d))]
+    assert result.best.devices == min(p + d for p, d in pairs)
+
+
+def test_more_load_or_a_tighter_slo_never_needs_fewer_devices() -> None:
+    def devices(rate: float, ttft_ms: float, tpot_ms: float) -> int:
+        best = planned(linear(rate, targets=Targets(ttft_ms=ttft_ms, tpot_ms=tpot_ms)))[1].best
+        assert best is not None
+        return best.devices
+
+    by_rate = [devices(rate, 400.0, 40.0) for rate in (10.0, 40.0, 80.0)]
+    assert by_rate == sorted(by_rate)
+    assert by_rate[0] < by_rate[-1]
+    by_tpot = [devices(40.0, 400.0, tpot) for tpot in (60.0, 18.0)]
+    assert by_tpot == sorted(by_tpot)
+    assert by_tpot[0] < by_tpot[-1]
+    by_ttft = [devices(40.0, ttft, 60.0) for ttft in (800.0, 200.0)]
+    assert by_ttft == sorted(by_ttft)
+
+
+def test_the_tpot_limit_bounds_the_search() -> None:
+    # aiconfigurator#725
+    _, result = planned(linear(40.0, targets=Targets(ttft_ms=2000.0, tpot_ms=18.0)))
+    assert result.best is not None
+    assert result.best.tpot_p99_ms is not None
+    loose = planned(linear(40.0, targets=Targets(ttft_ms=2000.0)))[1].best
+    assert loose is not None
+    assert result.best.devices > loose.devices
+
+
+def test_the_host_gap_counts() -> None:
+    # aiconfigurator#102: ignores enforce-eager. Host time between steps is part of every simulated step.
+    base = linear(40.0)
+    pool = base.pools[0]
+    slow = msgspec.structs.replace(
+        pool,
+        linear=msgspec.structs.replace(pool.linear, host_us=15_000.0),
+        scheduler=msgspec.structs.replace(pool.scheduler, async_depth=1),
+        worker=msgspec.structs.replace(pool.worker, credits=1),
+    )
+    fast_best = planned(base)[1].best
+    slow_best = planned(msgspec.structs.replace(base, pools=(slow,)))[1].best
+    assert fast_best is not None
+    assert slow_best is not None
+    assert slow_best.devices > fast_best.devices
+
+
+def test_the_number_of_replicas_in_the_file_changes_nothing() -> None:
+    # dynamo#4420: could not scale down after a manual change
+    base = linear(30.0)
+    many = msgspec.structs.replace(base, pools=(msgspec.structs.replace(base.pools[0], replicas=12),))
+    assert planned(many)[1] == planned(base)[1]
+
+
+def test_what_cannot_be_reached_is_said_and_why() -> None:
+    # dynamo PR#12774: documentation wrong on an unreachable SLA
+    _, result = planned(linear(20.0, targets=Targets(ttft_ms=400.0, tpot_ms=5.0)))
+    assert result.best is None
+    assert "TPOT" in result.refused[0].reason
+    assert "none: nothing that was tried holds" in text(result)
+
+
+def test_targets_are_milliseconds() -> None:
+    # dynamo PR#2505: unit bug of TTFT
+    _, result = planned(linear(20.0, targets=Targets(ttft_ms=0.4, tpot_ms=40.0)))
+    assert result.best is None
+    assert "TTFT" in result.refused[0].reason
+
+
+def test_a_queue_that_grows_is_no_answer_even_if_the_load_ends_in_time() -> None:
+    """One replica serves fewer than arrive; 30 requests are over before the queue is long."""
+    scenario = linear(30.0, count=30, targets=Targets(ttft_ms=600.0))
+    plan = PlanParams(tp=(1,), devices_max=16, confirm=8.0)
+    planner, result = planned(msgspec.structs.replace(scenario, plan=plan))
+    assert result.best is not None
+    assert planner.trials.confirm(planner.layouts[0], result.best.sizes) >= 0.9
+    one = (result.best.sizes[0] - 1,)
+    if one[0]:
+        judged = planner.trials.judge([Tried(planner.layouts[0], one)])[0]
+        assert not (judged.holds and judged.low >= 0.9 and planner.trials.confirm(planner.layouts[0], one) >= 0.9)
+
+
+def test_a_winner_is_proven_over_the_seeds() -> None:
+    _, result = planned(linear(40.0))
+    assert result.best is not None
+    assert result.best.low is not None
+    assert result.best.low >= 0.9
+
+
+def test_the_same_scenario_gives_the_same_plan_with_any_number_of_processes() -> None:
+    plan = PlanParams(tp=(1, 2), modes=("mixed",), devices_max=4, confirm=1.0)
+    scenario = catalogued(plan, count=30)
+    one = planned(scenario)[1]
+    planner = Planner(scenario, Sweep(Store(None), 2, run=run))
+    planner.run()
+    assert planner.answer() == one
+
+
+def test_an_interruption_leaves_the_ranking_so_far() -> None:
+    count = 0
+
+    def stops(cell: Cell) -> Result | InvariantError:
+        nonlocal count
+        count += 1
+        if count > 5:
+            raise KeyboardInterrupt
+        return run(cell)
+
+    plan = PlanParams(tp=(1, 2), modes=("mixed", "pd"), devices_max=8, confirm=1.0)
+    planner = Planner(catalogued(plan, rate=10.0, count=30), Sweep(Store(None), 1, run=stops))
+    with pytest.raises(KeyboardInterrupt):
+        planner.run()
+    result = planner.answer()
+    assert not result.complete
+    assert result.rows
+
+
+def test_runs_are_kept_and_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    first = planned(linear(30.0), path)[1]
+
+    def never(cell: Cell) -> Result | InvariantError:
+        raise AssertionError(f"run again: {cell.changes}")
+
+    assert planned(linear(30.0), path, never)[1] == first
+
+
+def test_losers_say_what_they_attain_with_the_winners_devices() -> None:
+    plan = PlanParams(tp=(1, 2), modes=("mixed",), devices_max=8, confirm=1.0)
+    _, result = planned(catalogued(plan, rate=40.0))
+    assert result.best is not None
+    assert result.losses
+    for loss in result.losses:
+        assert loss.name != result.best.name
+        assert loss.attainment is None or loss.attainment <= 1.0
+
+
+def test_what_promises_nothing_cannot_be_planned() -> None:
+    with pytest.raises(ConfigError, match="nothing is promised"):
+        planned(linear(targets=Targets()))
+
+
+def test_a_plan_is_of_the_pools_of_one_model() -> None:
+    base = linear(20.0)
+    other = msgspec.structs.replace(base.pools[0], name="other", model="other")
+    both = msgspec.structs.replace(base, pools=(*base.pools, other))
+    planner = Planner(both, Sweep(Store(None), 1, run=run))
+    assert [pool.model for pool in planner.base.pools] == [base.pools[0].model]
+    with pytest.raises(ConfigError, match=r"plan\.pool = 'x'"):
+        Planner(msgspec.structs.replace(both, plan=PlanParams(pool="x")), Sweep(Store(None), 1, run=run))
+    with pytest.raises(ConfigError, match="nobody asks for other"):
+        Planner(msgspec.structs.replace(both, plan=PlanParams(pool="other")), Sweep(Store(None), 1, run=run))
+
+
+def test_the_requests_of_a_run_can_be_set() -> None:
+    base = linear(20.0, plan=PlanParams(tp=(1,), count=45))
+    planner = Planner(base, Sweep(Store(None), 1, run=run))
+    assert planner.load.sent == 45
+    assert load().count != 45

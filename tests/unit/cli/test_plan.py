@@ -1,0 +1,66 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli.plan import app
+
+SCENARIO = """
+[[pools]]
+name = "chat"
+cost = "linear"
+linear = { step_us = 10000.0, token_us = 50.0, kv_ns = 0.0 }
+scheduler = { prefix_cache = false }
+truth = { scale = 1.0, jitter = 0.0, spread = 0.0 }
+[[workload]]
+kind = "synthetic"
+count = 40
+arrivals = { kind = "poisson", rate_per_s = 25.0 }
+prompt = { mean = 400.0, cv = 0.5, longest = 4096 }
+output = { mean = 40.0, cv = 0.5 }
+is_cacheable = false
+[targets]
+ttft_ms = 400.0
+tpot_ms = 40.0
+[front]
+admission = { type = "open" }
+[plan]
+tp = [1]
+devices_max = 8
+confirm = 1.0
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    path = tmp_path / "s.toml"
+    path.write_text(SCENARIO)
+    return str(path)
+
+
+def test_the_answer_is_printed(scenario: str) -> None:
+    result = CliRunner().invoke(app, [scenario, "--processes", "1"])
+    assert result.exit_code == 0, result.output
+    assert "answer     " in result.stdout
+    assert "seeds 1, 2, 3, the same for all" in result.stdout
+
+
+def test_json_has_everything(scenario: str) -> None:
+    result = CliRunner().invoke(app, [scenario, "--processes", "1", "--json"])
+    found = json.loads(result.stdout)
+    assert found["rows"][0]["state"] == "proven"
+    assert {"losses", "refused", "rules", "runs", "seeds"} <= set(found)
+
+
+def test_nothing_that_holds_is_exit_code_1(scenario: str) -> None:
+    result = CliRunner().invoke(app, [scenario, "--processes", "1", "--set", "targets.tpot_ms=5"])
+    assert result.exit_code == 1
+    assert "answer     none" in result.stdout
+    assert "TPOT" in result.stdout
+
+
+def test_progress_goes_to_stderr(scenario: str) -> None:
+    result = CliRunner().invoke(app, [scenario, "--processes", "1", "--progress"])
+    assert "1 of 1 layouts" in result.stderr
+    assert "1 of 1 layouts" not in result.stdout
