@@ -4,15 +4,17 @@ import msgspec
 import pytest
 from tests.sim.systems import EXACT, SMALL, linear, ran, scenario
 
-from headway.core.ids import ModelId
+from headway.core.ids import ModelId, NodeId
 from headway.core.slo import Targets
 from headway.core.units import NS_PER_MS, NS_PER_S
 from headway.cost.links import find_link
+from headway.sched.config import FrontConfig, RouteConfig
 from headway.sim.catalogue import Additions
 from headway.sim.eventlog import replay
 from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.pools import EngineSize, PoolParams
 from headway.sim.scenario import GatewaySettings, NetworkSettings, RunSettings
+from headway.sim.system import pool_of
 from headway.workload.arrivals import Poisson
 from headway.workload.lengths import Lengths
 from headway.workload.spec import Diffusion, PictureShape
@@ -144,3 +146,21 @@ def test_language_and_pictures_pass_one_front() -> None:  # SPEC J1
     assert len(kept.ended) == SMALL.count + 6
     assert all(stream.end is not None and stream.end.error is None for _, stream, _ in kept.ended)
     assert system.sim.log.digest() == ran(wanted, log=True)[0].sim.log.digest()
+
+
+def test_what_admission_moves_to_another_model_is_answered_there_once() -> None:  # SPEC A7
+    pools = (
+        linear(name="large", model="large"),
+        linear(name="small", model="small", replicas=3, engine=EngineSize(kv_blocks=400, block_size=32)),
+    )
+    crowd = Poisson(rate_per_s=75.0)
+    burst = msgspec.structs.replace(SMALL, model="large", count=120, arrivals=crowd, tells_length=True)
+    front = FrontConfig(routes={"large": RouteConfig(transfers_to=("small",))})
+    _, kept = ran(scenario(*pools, workload=(burst,), front=front, targets=Targets(ttft_ms=50)))
+    assert len(kept.ended) == 120
+    moved = [(offered, stream, record) for offered, stream, record in kept.ended if "~" in offered.request.id]
+    assert len(moved) >= 5
+    for offered, stream, record in moved:
+        assert (offered.request.model, pool_of(NodeId(record.replica or ""))) == ("small", "small")
+        assert len(stream.tokens) == offered.output_tokens
+        assert stream.sent_ns == offered.request.arrived_ns

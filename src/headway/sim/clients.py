@@ -63,6 +63,7 @@ class Stream:
         self.ended_ns: Ns | None = None
         self.evidence: EvidenceRecord | None = None
         self.has_left = False
+        self.is_moved = False  # it was submitted again, to another model: that one's answer counts
         self.offered: Offered | None = None  # what the source said of it
         self.degraded: tuple[tuple[str, int | str], ...] = ()
         self.heard = 0  # beats
@@ -215,4 +216,6 @@ class Clients:
         if sink is None:
             self.streams[entry.request].evidence = entry
         else:
-            sink.request(entry, self.streams.pop(entry.request))
+            stream = self.streams.pop(entry.request)
+            if not stream.is_moved:
+                sink.request(entry, stream)

@@ -42,7 +42,10 @@ class Edge:
         """A stream is over; its last byte takes a moment."""
         now_ns, request = self._sim.now_ns, effect.request
         stream = self._clients.end(effect, now_ns)
-        if stream.arrivals is not None:
+        if stream.arrivals is not None and effect.transfer_to is not None and not stream.tokens:
+            stream.is_moved = True
+            self._sim.offers.move(stream.arrivals, stream, effect.transfer_to)
+        elif stream.arrivals is not None:
             self._sim.offers.go_on(stream.arrivals, request, stream)
         if stream.has_left:  # nobody is there to take the last byte; the front closes it by itself
             return

@@ -4,8 +4,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from headway.core.events import RequestArrived
-from headway.core.ids import NodeId, RequestId
+from headway.core.ids import ModelId, NodeId, RequestId
+from headway.core.request import LlmRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sim.clients import Stream
 from headway.sim.door import Door
@@ -14,6 +17,7 @@ from headway.workload.offered import Offered, Source
 if TYPE_CHECKING:  # the driver owns the offers, and the offers schedule on the driver
     from headway.sim.driver import Simulation
 
+MOVED: Final = "~"  # between the id of a request and the model that it was moved to
 LINGER_NS: Final = NS_PER_S  # after its evidence a dispatch of a request may still be under way (a hedge that lost)
 
 
@@ -73,10 +77,25 @@ class Offers:
     def _hand_over(self, due: tuple[NodeId, RequestArrived]) -> None:
         self._sim.feed(*due)
 
+    def move(self, arrivals: Arrivals, stream: Stream, to: ModelId) -> None:
+        """Admission sent a request to another model before anything was answered: the edge submits it there."""
+        sim, offered = self._sim, stream.offered
+        assert offered is not None
+        assert isinstance(offered.request, LlmRequest)  # admission moves no other
+        request = self.door.readdress(offered.request, to)
+        request = msgspec.structs.replace(request, id=RequestId(f"{request.id}{MOVED}{to}"))
+        self.lengths[request.id] = offered.output_tokens
+        again = Stream(stream.sent_ns, arrivals=arrivals)
+        again.offered = Offered(request, offered.output_tokens)
+        sim.clients.start(request.id, again)
+        event = RequestArrived(sim.now_ns, request.id, request, sim.now_ns, sim.now_ns)
+        sim.schedule(sim.now_ns, self._hand_over, (arrivals.front, event))
+
     def go_on(self, arrivals: Arrivals, ended: RequestId, stream: Stream) -> None:
         """An answer is over and, one way later, with its client, who may have something more to say."""
         at_ns = self._sim.now_ns + self.door.way_ns
-        item = arrivals.source.after(ended, at_ns, self._answer(ended, stream))
+        sent = RequestId(ended.partition(MOVED)[0])
+        item = arrivals.source.after(sent, at_ns, self._answer(ended, stream))
         if item is not None:
             self._expect(arrivals, item, is_first=False)
 

@@ -116,11 +116,18 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ConfigError("front.pools: a scenario says it by `role` of its pools; leave front.pools out")
         check_roles(self.pools)
         self._check_orchestrator()
+        models = dict.fromkeys(pool.model for pool in self.pools)
         for model, route in self.front.routes.items():
-            if route.transfers_to or route.fallbacks:
+            if route.fallbacks:
                 raise ConfigError(
-                    f"front.routes.{model}: transfers_to and fallbacks need an edge that submits a request again, "
-                    "which a simulation does not have; leave them out"
+                    f"front.routes.{model}: clients of a simulation ask for no fallback; leave fallbacks out, or name "
+                    "the models in transfers_to"
+                )
+            unknown = [to for to in route.transfers_to if to not in models]
+            if unknown:
+                raise ConfigError(
+                    f"front.routes.{model}: transfers_to names {unknown[0]!r}, which no pool serves; served are: "
+                    f"{', '.join(models)}"
                 )
 
     def _check_orchestrator(self) -> None:

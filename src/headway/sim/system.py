@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from headway.core.ids import NodeId, RequestId
+from headway.core.blockhash import block_hashes, cache_root
+from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import LlmRequest, Slo
 from headway.core.units import Ns
@@ -108,6 +109,8 @@ class System:
         self.sim = Simulation(params, sink)
         gateway = scenario.gateway
         self.sim.offers.door = Door(scenario.network.client_ns, gateway.request_ns, self._promised, gateway.processes)
+        self.sim.offers.door.readdress = self._readdressed
+        self._block_sizes = {pool.model: pool.engine.block_size for pool in scenario.pools}
         # Without migration the control node asks for nobody's load: a third of all messages would tell it in vain.
         listeners = (FRONT,) if scenario.migration is None else (FRONT, CONTROL)
         world = World(self.sim.offers.lengths, listeners)
@@ -137,6 +140,15 @@ class System:
     def _copy_bytes_per_s(self, src: NodeId, dst: NodeId) -> float:
         """Every device sends its part of the KV over a link of its own, to one that receives."""
         return self._kv_bytes_per_s * min(self._devices[src], self._devices[dst])
+
+    def _readdressed(self, request: LlmRequest, to: ModelId) -> LlmRequest:
+        """A model has its own cache, and its pools their own block size."""
+        request = msgspec.structs.replace(request, model=to)
+        if not request.block_hashes:
+            return request
+        size, root = self._block_sizes[to], cache_root(model=to)
+        hashes = block_hashes(root, request.prompt, size)
+        return msgspec.structs.replace(request, cache_root=root, block_hashes=hashes, block_tokens=size)
 
     def _promised(self, request: Asked, received_ns: Ns) -> Asked:
         """A request that brings no SLO of its own is promised its tenant's targets, as a gateway does."""

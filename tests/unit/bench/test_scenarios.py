@@ -83,7 +83,8 @@ def test_a_configuration_in_the_place_of_a_scenario_is_told_where_to_go(tmp_path
         ("[network]\nnode_us = -1", "node_us"),
         ("[sim]\nuntil_s = 5\nwarmup_s = 5", "leaves nothing of sim.until_s"),
         ("[[pools]]\nscheduler.async_depth = 1", "async_depth = 1 and worker.credits = 2"),
-        ('[front.routes.a]\nfallbacks = ["b"]', "front.routes.a: transfers_to and fallbacks"),
+        ('[front.routes.a]\nfallbacks = ["b"]', "front.routes.a: .*leave fallbacks out"),
+        ('[front.routes.a]\ntransfers_to = ["b"]', "transfers_to names 'b', which no pool serves"),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:  # SPEC B6
