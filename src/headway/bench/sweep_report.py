@@ -24,7 +24,7 @@ def sweep_page(title: str, rows: Sequence[Row], metrics: Sequence[str], notes: S
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>",
         f"<p>{len(rows)} combinations of {escape(', '.join(keys) or 'nothing')}; "
         f"{max((row.seeds for row in rows), default=0)} seed(s) each, shared by all (common random numbers).</p>",
-        "".join(f"<p>{escape(note)}</p>" for note in notes),
+        f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else "",
     ]
     for name in metrics:
         pictures = _pictures(rows, keys, name)

@@ -169,6 +169,13 @@ def _report(
             out.write_text(sweep_page(out.stem, rows, metrics, notes))
 
 
+def _interrupted(there: int, kept: Path | None) -> typer.Exit:
+    """Say what is kept, and return how the command ends."""
+    words = f"; the same command goes on from {kept}" if kept is not None else ", and not kept"
+    print(f"interrupted: {there} runs are there{words}", file=sys.stderr)
+    return typer.Exit(EXIT_INTERRUPTED)
+
+
 @app.command()
 def sweep(
     scenario: Annotated[Path | None, typer.Argument(help="TOML file, as for `headway simulate`.")] = None,
@@ -217,8 +224,6 @@ def sweep(
             rows, notes = plan.found_rows(runner, metrics, (find, direction, hold, between, tolerance))
             metrics.insert(0, find)
     except KeyboardInterrupt:
-        kept_words = f"; the same command goes on from {kept}" if kept is not None else ", and not kept"
-        print(f"interrupted: {len(runner.store.results)} runs are there{kept_words}", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise _interrupted(len(runner.store.results), kept) from None
     order = ranked(rows, metric) if find is None else ranked(rows, find, is_less=is_min)
     _report(order, metrics, notes, out, as_json)
