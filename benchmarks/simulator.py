@@ -147,7 +147,7 @@ def azure(way: argparse.Namespace) -> dict[str, float]:
 
 def conversation(way: argparse.Namespace) -> dict[str, float]:
     """The whole Mooncake trace at its own times, with its prefixes: block 512, H100 TP8, Llama-3-70B."""
-    rows = mooncake.read_trace(way.mooncake)
+    rows = mooncake.read_trace(way.mooncake)[: way.rows]
     span_s = (rows[-1].timestamp - rows[0].timestamp + mooncake.QUANTUM_MS) / 1e3
     rate = sum(row.input_length for row in rows) / span_s
     part = mooncake.Slice(count=len(rows), prompt_tokens_per_s=rate)
@@ -213,6 +213,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--report-ms", type=float, default=50.0)
     parser.add_argument("--no-jumps", dest="jumps", action="store_false")
     parser.add_argument("--trace", dest="is_trace", action="store_true", help="run the Mooncake trace")
+    parser.add_argument("--rows", type=int, default=None, help="of the Mooncake trace; default: all 12,031")
     parser.add_argument("--once", action="store_true", help="run here, print JSON")
     return parser.parse_args()
 
@@ -249,8 +250,8 @@ def main() -> None:
         [alone("--requests", str(10 * way.requests))],
     )
     if way.mooncake is not None:
-        count = len(mooncake.read_trace(way.mooncake))
-        show("Mooncake conversation, cost_aware, prefix cache", count, [alone("--trace") for _ in range(way.rounds)])
+        count = len(mooncake.read_trace(way.mooncake)[: way.rows])
+        show("Mooncake conversation, cost_aware, prefix cache", count, [alone("--trace")])
 
 
 if __name__ == "__main__":
