@@ -222,7 +222,7 @@ def main() -> None:
     """Run one, or all in turn."""
     way = options()
     if way.once:
-        gc.disable()  # objects without cycles: walking them takes a third of the time
+        gc.disable()  # nothing here makes cycles to speak of, and walking takes a few per cent
         ran = conversation(way) if way.is_trace else azure(way)
         ran["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(json.dumps(ran))

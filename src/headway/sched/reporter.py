@@ -149,14 +149,9 @@ class Reporter:
         if self.is_early(at_ns):
             return
         machine = numbers.machine
-        key = (
-            machine.waiting,
-            machine.running,
-            machine.kv_blocks_free,
-            machine.running_kv_tokens,
-            numbers.is_draining,
-            *self.submits_seen.values(),
-        )
+        waiting, running = machine.waiting, machine.running
+        kv_blocks_free, running_kv_tokens = machine.kv_blocks_free, machine.running_kv_tokens
+        key = (waiting, running, kv_blocks_free, running_kv_tokens, numbers.is_draining, *self.submits_seen.values())
         if not self._is_due(key, at_ns, out):
             return
         self._number += 1
@@ -168,11 +163,11 @@ class Reporter:
             at_ns=at_ns,
             role=identity.role,
             model=identity.model,
-            waiting=machine.waiting,
-            running=machine.running,
+            waiting=waiting,
+            running=running,
             waiting_prefill_tokens=machine.waiting_prefill_tokens,
-            running_kv_tokens=machine.running_kv_tokens,
-            kv_blocks_free=machine.kv_blocks_free,
+            running_kv_tokens=running_kv_tokens,
+            kv_blocks_free=kv_blocks_free,
             kv_blocks_total=numbers.kv_blocks,
             submits_seen=0,
             step_ns=numbers.rates.step_ns,

@@ -136,12 +136,12 @@ class Simulation:
 
     def run(self, until_ns: Ns | None = None, is_done: Callable[[], bool] | None = None) -> None:
         """Run to the end of all events, to a time, or until `is_done` answers yes after an event."""
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while heap:
             if until_ns is not None and heap[0][0] > until_ns:
                 self.now_ns = until_ns
                 return
-            self.now_ns, _, do, what = heapq.heappop(heap)
+            self.now_ns, _, do, what = pop(heap)
             do(what)
             if is_done is not None and is_done():
                 return

@@ -39,14 +39,17 @@ class Reporting(Lending):
     def waiting_prefill_tokens(self) -> int:
         """Prompt tokens queued or in partly computed prompts. O(partly computed)."""
         m = self.state
-        return m.waiting_tokens + sum(seq.target - seq.computed for seq in m.partial)
+        partial = sum([seq.target - seq.computed for seq in m.partial]) if m.partial else 0
+        return m.waiting_tokens + partial
 
     @property
     def running_kv_tokens(self) -> int:
         """Tokens of KV that running sequences hold. O(those that do not decode)."""
         m = self.state
-        others = sum(seq.computed for group in (m.partial, m.joins, m.stalled) for seq in group)
-        return m.kv_base + m.decodes * (m.step + 1) + others
+        held = m.kv_base + m.decodes * (m.step + 1)
+        if m.partial or m.joins or m.stalled:
+            held += sum(seq.computed for group in (m.partial, m.joins, m.stalled) for seq in group)
+        return held
 
     @property
     def kv_blocks_free(self) -> int:
