@@ -13,7 +13,6 @@ import msgspec
 from headway.core.ids import TenantId
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S
-from headway.cost.diffusion import left_ns
 from headway.sched.router.presence import Presence
 from headway.sched.router.protocol import ReplicaView
 
@@ -128,15 +127,14 @@ def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weigh
     return queue_s, prefill_s, pull_s, decode_s, others_s, kv_s, slo_s, tenant_s, topology_s, adapter_s
 
 
-def denoise_parts(view: ReplicaView, request: DiffusionRequest) -> Parts | None:
+def denoise_parts(view: ReplicaView) -> Parts | None:
     """The cost of a diffusion replica that tells its work: the work ahead, and the request itself. None: it tells none.
 
     Nothing shares its device with what runs, so that there are no others to delay.
     """
     if view.denoise_cost is None:
         return None
-    own_s = left_ns(view.denoise_cost, request) * _S
-    return view.work_ns * _S, own_s, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    return view.work_ns * _S, view.own_work_ns * _S, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 def _pulled(fresh: int, fetched: int, token_s: float, pull: KvPull | None) -> tuple[int, float]:

@@ -56,6 +56,7 @@ class Replica:
         self.is_full_told = False
         self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
         self.distinct_hits = 0  # of these, beyond what most candidates hold too
+        self.own_work_ns: Ns = 0  # of the pictures that are ranked, set alike
         # From the report
         self.kv_tokens = self.kv_tokens_total = self.step_ns = self.adapters_max = 0
         self.kv_usage = self.prefill_tokens_per_s = 0.0

@@ -144,7 +144,7 @@ class Router:
         ranked = self.choices.of(request.model).rank(request, usable, at_ns)
         if isinstance(request, DiffusionRequest):
             there = [(self.replicas[item.replica], item) for item in ranked]
-            return [denoise_candidate(replica.work, request, item, replica.now_ns) for replica, item in there]
+            return [denoise_candidate(replica, item) for replica, item in there]
         prompt, is_hashed = request.prompt_tokens, bool(request.block_tokens)
         return [self._candidate(self.replicas[item.replica], prompt, is_hashed, item) for item in ranked]
 
@@ -168,6 +168,7 @@ class Router:
         for replica in usable:
             replica.look(at_ns)
             replica.hit_tokens = hits.get(replica.id, 0) if hits else 0
+            replica.own_work_ns = 0 if is_text else replica.work.own_ns(request)
         share_hits(usable)
         return usable
 

@@ -123,6 +123,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def own_work_ns(self) -> Ns:
+        """What the request being ranked takes there alone, if it is of pictures; 0 while it tells nothing."""
+        ...
+
+    @property
     def denoise_cost(self) -> DenoiseCoefficients | None:
         """What a diffusion replica believes its work costs."""
         ...

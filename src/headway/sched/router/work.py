@@ -11,7 +11,7 @@ from headway.core.reports import DenoiseCoefficients, ReplicaReport
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
-from headway.sched.router.protocol import Scored
+from headway.sched.router.protocol import ReplicaView, Scored
 
 
 class _Sent(msgspec.Struct, gc=False):
@@ -39,6 +39,12 @@ class PendingWork:
         if isinstance(request, DiffusionRequest) and self.cost is not None:
             self._unseen[request.id] = _Sent(number, left_ns(self.cost, request))
 
+    def own_ns(self, request: Request) -> Ns:
+        """What a request takes there alone; 0 for text and while nothing was told."""
+        if self.cost is None or not isinstance(request, DiffusionRequest):
+            return 0
+        return left_ns(self.cost, request)
+
     def ended(self, request: RequestId) -> None:
         """A dispatch is over. What the report had counted of it is in the next one no more."""
         self._unseen.pop(request, None)
@@ -62,13 +68,13 @@ def takes(report: ReplicaReport, request: Request) -> bool:
     return least <= request.shape.pixels and (most is None or request.shape.pixels <= most)
 
 
-def denoise_candidate(work: PendingWork, request: DiffusionRequest, item: Scored, at_ns: Ns) -> Candidate:
-    """Forecast the end of a request there: it has no first token, its first output is its last.
+def denoise_candidate(replica: ReplicaView, item: Scored) -> Candidate:
+    """Forecast the end of the ranked request there: it has no first token, its first output is its last.
 
     All that is there is taken to run before it, which is so in the order of arrival and too long for a short one where
     shorter work goes first.
     """
-    if work.cost is None:
+    if replica.denoise_cost is None:
         return Candidate(item.replica, 0.0, 0.0, reason=item.reason or "it tells no work", score=item.score)
-    seconds = s_from_ns(work.ahead_ns(at_ns) + left_ns(work.cost, request))
+    seconds = s_from_ns(replica.work_ns + replica.own_work_ns)
     return Candidate(item.replica, seconds, 1.0, reason=item.reason, score=item.score)

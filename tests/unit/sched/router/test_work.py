@@ -1,7 +1,7 @@
 """The work of diffusion replicas as a front knows it."""
 
 from tests.unit.sched.diffusion.pictures import COST, picture
-from tests.unit.sched.router.views import llm, report
+from tests.unit.sched.router.views import View, llm, report
 
 from headway.core.ids import NodeId
 from headway.cost.diffusion import left_ns
@@ -48,10 +48,16 @@ def test_what_is_no_picture_or_goes_where_nobody_tells_is_no_work() -> None:
 
 
 def test_a_forecast_is_the_end_of_the_request() -> None:  # SPEC F5: what admission compares with its deadline
-    candidate = denoise_candidate(heard(queued_work_ns=500), picture("req-1"), Scored(NodeId("rep-a"), 3.0), 1100)
-    assert (candidate.seconds, candidate.confidence) == ((400 + ONE) / 1e9, 1.0)
-    unknown = denoise_candidate(PendingWork(), picture("req-1"), Scored(NodeId("rep-a"), 3.0), 1100)
+    view = View(NodeId("rep-a"), work_ns=400, own_work_ns=ONE, denoise_cost=COST)
+    candidate = denoise_candidate(view, Scored(view.id, 3.0))
+    assert (candidate.seconds, candidate.confidence, candidate.score) == ((400 + ONE) / 1e9, 1.0, 3.0)
+    unknown = denoise_candidate(View(NodeId("rep-b")), Scored(NodeId("rep-b"), 3.0))
     assert (unknown.seconds, unknown.confidence, unknown.reason) == (0.0, 0.0, "it tells no work")
+
+
+def test_own_work_is_what_the_replica_believes_and_text_has_none() -> None:
+    assert [heard().own_ns(picture("req-1")), heard().own_ns(llm("req-2"))] == [ONE, 0]
+    assert PendingWork().own_ns(picture("req-1")) == 0
 
 
 def test_a_pool_takes_requests_of_its_sizes_only() -> None:  # SPEC F5

@@ -32,6 +32,7 @@ class View(msgspec.Struct, frozen=True):
     queued_tokens_spread: int = 0
     host: str = ""
     work_ns: int = 0
+    own_work_ns: int = 0
     denoise_cost: DenoiseCoefficients | None = None
 
 

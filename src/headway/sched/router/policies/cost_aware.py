@@ -116,7 +116,7 @@ class CostAware:
         return holders if len(holders) >= self._params.adapter_replicas_max else replicas
 
     def _parts(self, request: Request, view: ReplicaView, ask: Ask, level: float) -> Parts:
-        told = denoise_parts(view, request) if isinstance(request, DiffusionRequest) else None
+        told = denoise_parts(view) if isinstance(request, DiffusionRequest) else None
         return told or parts(view, self._flights.at(view.id), ask, self._params, level)
 
     def _ask(self, request: Request, views: Sequence[ReplicaView], at_ns: Ns) -> Ask:

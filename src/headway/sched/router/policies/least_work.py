@@ -7,7 +7,6 @@ import msgspec
 
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
-from headway.cost.diffusion import left_ns
 from headway.sched.router.policies._terms import rates, uncached
 from headway.sched.router.protocol import Learned, ReplicaView, Scored, by_score
 
@@ -15,7 +14,9 @@ from headway.sched.router.protocol import Learned, ReplicaView, Scored, by_score
 class LeastWork:
     """Seconds of work that are there, and of the request itself on this replica's devices."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"work_ns", "denoise_cost", "queued_tokens", "prefill_tokens_per_s"})
+    needs: ClassVar[frozenset[str]] = frozenset(
+        {"work_ns", "own_work_ns", "denoise_cost", "queued_tokens", "prefill_tokens_per_s"}
+    )
     sees: ClassVar[str] = "reported seconds of work, its own unseen dispatches, the replica's own cost of the request"
     good_at: ClassVar[str] = "pictures and videos in one pool, devices of unlike speed"
     blind_spot: ClassVar[str] = "decoding: of text it sees the prompts that wait and that of the request, in seconds"
@@ -32,15 +33,10 @@ class LeastWork:
             rate = rates(replicas)
             return by_score([Scored(r.id, (r.queued_tokens + uncached(request, r)) / rate[r.id]) for r in replicas])
         known = [r for r in replicas if r.denoise_cost is not None]
-        ranked = by_score([Scored(r.id, _end_s(request, r)) for r in known])
+        ranked = by_score([Scored(r.id, (r.work_ns + r.own_work_ns) / NS_PER_S) for r in known])
         last = ranked[-1].score if ranked else 0.0
         silent = [r for r in replicas if r.denoise_cost is None]
         return ranked + by_score([Scored(r.id, last + r.requests, "it tells no work") for r in silent])
 
     def observe(self, event: Learned) -> None:
         """Nothing to learn."""
-
-
-def _end_s(request: DiffusionRequest, replica: ReplicaView) -> float:
-    assert replica.denoise_cost is not None
-    return (replica.work_ns + left_ns(replica.denoise_cost, request)) / NS_PER_S

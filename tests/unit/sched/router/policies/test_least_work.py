@@ -1,6 +1,5 @@
 """Routing by seconds of work."""
 
-from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm
 
@@ -24,9 +23,9 @@ def test_a_picture_goes_where_the_least_work_is_however_many_requests_wait() -> 
 
 
 def test_a_faster_device_may_be_worth_waiting_for() -> None:
-    slow = replace(COST, base_ns=10 * COST.base_ns, token_ns=10 * COST.token_ns)  # 2.7 s against 0.27 s
-    assert best(View(A, denoise_cost=slow), View(B, work_ns=NS_PER_S, denoise_cost=COST)) == [B, A]
-    assert best(View(A, denoise_cost=slow), View(B, work_ns=3 * NS_PER_S, denoise_cost=COST)) == [A, B]
+    slow = View(A, own_work_ns=30 * NS_PER_S, denoise_cost=COST)
+    assert best(slow, View(B, work_ns=20 * NS_PER_S, own_work_ns=3 * NS_PER_S, denoise_cost=COST)) == [B, A]
+    assert best(slow, View(B, work_ns=30 * NS_PER_S, own_work_ns=3 * NS_PER_S, denoise_cost=COST)) == [A, B]
 
 
 def test_who_tells_no_work_comes_last_by_requests() -> None:
