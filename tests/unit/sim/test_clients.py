@@ -1,10 +1,10 @@
 import pytest
 
-from headway.core.effects import Deliver, End
+from headway.core.effects import Beat, Deliver, End
 from headway.core.errors import InvariantError
-from headway.core.ids import RequestId
+from headway.core.ids import NodeId, RequestId
 from headway.core.request import FinishReason
-from headway.sim.clients import Clients, Stream
+from headway.sim.clients import TIMES_MAX, Clients, Stream
 
 REQ = RequestId("req-1")
 
@@ -35,3 +35,28 @@ def test_gaps_repetitions_and_second_ends_are_noticed() -> None:  # SPEC C4
         made.deliver(Deliver(REQ, 0, (7,)), 0)
     with pytest.raises(InvariantError, match="twice"):
         made.end(End(REQ, FinishReason.STOP), 0)
+
+
+def test_a_stream_that_follows_gets_a_token_with_every_beat() -> None:
+    made, replica = clients(), NodeId("rep-0")
+    stream = made.deliver(Deliver(REQ, 0, (1,), follows=replica), 150)
+    for at_ns in (160, 190):
+        made.beat(Beat(replica, 1), at_ns)
+    made.beat(Beat(NodeId("rep-1"), 1), 195)
+    assert (stream.tokens, stream.times_ns) == ([1, 1, 1], [150, 160, 190])
+    made.end(End(REQ, FinishReason.LENGTH), 200)
+    made.beat(Beat(replica, 1), 210)
+    assert stream.times_ns == [150, 160, 190]
+
+
+def test_times_of_beats_are_kept_only_while_a_stream_has_to_read_them() -> None:
+    made, replica = clients(), NodeId("rep-0")
+    stream = made.deliver(Deliver(REQ, 0, (1,), follows=replica), 0)
+    for at_ns in range(1, 3 * TIMES_MAX):
+        made.beat(Beat(replica, 1), at_ns)
+        if at_ns == TIMES_MAX:
+            made.start(RequestId("req-2"), Stream(at_ns))
+            made.deliver(Deliver(RequestId("req-2"), 0, (1,), follows=replica), at_ns)
+    assert len(made._pulses[replica]._times) < TIMES_MAX + 200
+    assert stream.times_ns == list(range(3 * TIMES_MAX))
+    assert made.streams[RequestId("req-2")].times_ns == list(range(TIMES_MAX, 3 * TIMES_MAX))
