@@ -6,7 +6,8 @@ from typing import Final
 
 from headway.bench import charts, svg
 from headway.bench.charts import Line, Plot, duration
-from headway.bench.compare_runs import Compared, ComparedRun, Comparison, Difference
+from headway.bench.compare_runs import Compared, Comparison, Difference
+from headway.bench.pairing import ComparedRun
 from headway.bench.run_report import STYLE
 from headway.bench.series import Point
 

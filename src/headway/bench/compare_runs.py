@@ -7,9 +7,9 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from headway.bench.columns import Columns
 from headway.bench.config_diff import differing
-from headway.bench.ends import Floats
+from headway.bench.ends import Floats, Ints
+from headway.bench.pairing import ComparedRun, Lineup, at, line_up
 from headway.bench.resample import Interval, difference
 from headway.bench.results import read_run, read_scenario_tree, read_summary
 from headway.bench.run_summary import RunSummary
@@ -17,16 +17,6 @@ from headway.core.errors import ConfigError
 from headway.core.units import NS_PER_S
 
 Better = Literal["higher", "lower"]
-
-
-class ComparedRun(msgspec.Struct, frozen=True):
-    """One run, its requests in the order of arrival."""
-
-    name: str
-    summary: RunSummary
-    scenario: dict[str, object]
-    ids: tuple[str, ...]
-    columns: Columns
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -118,83 +108,68 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     raise ConfigError(f"compare: a folder is named twice among {', '.join(map(str, folders))}")
 
 
-def is_paired(base: ComparedRun, other: ComparedRun) -> bool:
-    """True when both runs were sent the same requests; closed loops may have sent them at other times."""
-    if sorted(base.ids) != sorted(other.ids):
-        return False
-    ours = dict(zip(base.ids, base.columns.floats("prompt_tokens").tolist(), strict=True))
-    theirs = dict(zip(other.ids, other.columns.floats("prompt_tokens").tolist(), strict=True))
-    return ours == theirs
-
-
-def aligned(base: ComparedRun, other: ComparedRun) -> ComparedRun:
-    """Return the other run with its requests in the order of the first one's."""
-    places = {name: place for place, name in enumerate(other.ids)}
-    order = np.array([places[name] for name in base.ids], dtype=np.int64)
-    return msgspec.structs.replace(other, ids=base.ids, columns=other.columns.take(order))
-
-
 def compare(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare runs with the first one."""
     base = runs[0]
-    pairs = [is_paired(base, run) for run in runs]
-    others = [
-        base,
-        *(aligned(base, run) if is_same else run for run, is_same in list(zip(runs, pairs, strict=True))[1:]),
-    ]
+    lineups = [line_up(base, run) for run in runs]
     metrics = [
         Compared(
             metric.name,
             metric.unit,
             metric.better,
             [metric.shown(run.summary) for run in runs],
-            [_difference(metric, base, other, is_same) for other, is_same in zip(others, pairs, strict=True)],
+            [_difference(metric, base, run, lineup) for run, lineup in zip(runs, lineups, strict=True)],
         )
         for metric in METRICS
     ]
-    both = [
-        int((base.columns.completed & other.columns.completed).sum()) if paired else int(other.columns.completed.sum())
-        for other, paired in zip(others, pairs, strict=True)
-    ]
+    both = [_completed(base, run, lineup) for run, lineup in zip(runs, lineups, strict=True)]
     return Comparison(
         runs=[run.name for run in runs],
-        paired=pairs,
+        paired=[lineup.is_paired for lineup in lineups],
         both_completed=both,
         metrics=metrics,
         config=differing([run.scenario for run in runs]),
         summaries=[run.summary for run in runs],
-        notes=_notes(runs, pairs, both),
+        notes=_notes(runs, lineups, both),
     )
 
 
-def _values(metric: Metric, run: ComparedRun) -> Floats:
-    """One value per request that was sent."""
+def _completed(base: ComparedRun, other: ComparedRun, lineup: Lineup) -> int:
+    """How many requests times are compared over: of a pair, those that completed in both."""
+    if not lineup.is_paired:
+        return int(other.columns.completed.sum())
+    first, second = (
+        at(places, run.columns.completed.astype(np.float64), 0.0)
+        for run, places in ((base, lineup.base), (other, lineup.other))
+    )
+    return int((first * second).sum())
+
+
+def _values(metric: Metric, run: ComparedRun, places: Ints) -> Floats:
+    """One value per request that was sent: of a time nan where it was not measured, open requests are misses."""
     columns = run.columns
+    if metric.is_time:
+        shown = columns.completed & ~columns.claim("cold_start")
+        return at(places, np.where(shown, columns.floats(metric.column), np.nan), np.nan)
     if metric.column == "met":
-        values = columns.claim("met").astype(np.float64)
-    elif metric.column == "failed":
-        values = (~columns.completed).astype(np.float64)
-    else:
-        values = columns.floats(metric.column)
-    unfinished = 0 if metric.is_time else run.summary.unfinished
-    return np.concatenate([values, np.full(unfinished, 1.0 if metric.column == "failed" else 0.0)])
+        return at(places, columns.claim("met").astype(np.float64), 0.0)
+    if metric.column == "failed":
+        return at(places, (~columns.completed).astype(np.float64), 1.0)
+    return at(places, columns.floats(metric.column), 0.0)
 
 
-def _difference(metric: Metric, base: ComparedRun, other: ComparedRun, paired: bool) -> Difference | None:
+def _difference(metric: Metric, base: ComparedRun, other: ComparedRun, lineup: Lineup) -> Difference | None:
     if other is base:
         return None
-    before, after = _values(metric, base), _values(metric, other)
-    if metric.is_time:
-        shown = [run.columns.completed & ~run.columns.claim("cold_start") for run in (base, other)]
-        if paired:
-            shown = [shown[0] & shown[1]] * 2
-        before, after = (np.where(mask, values, np.nan) for mask, values in zip(shown, (before, after), strict=True))
+    before, after = _values(metric, base, lineup.base), _values(metric, other, lineup.other)
+    if metric.is_time and lineup.is_paired:
+        both = ~np.isnan(before) & ~np.isnan(after)
+        before, after = np.where(both, before, np.nan), np.where(both, after, np.nan)
     # A rate per second is what its requests add up to over the time that the run took.
     scale = [1.0, 1.0]
     if metric.unit == "/s":
         scale = [len(v) / run.summary.duration_s for v, run in ((before, base), (after, other))]
-    paired = paired and len(before) == len(after)
-    found = difference(before * scale[0], after * scale[1], metric.share, is_paired=paired)
+    found = difference(before * scale[0], after * scale[1], metric.share, is_paired=lineup.is_paired)
     if found is None:
         return None
     return Difference(found.value, found.low, found.high, _verdict(found, metric.better))
@@ -206,10 +181,10 @@ def _verdict(found: Interval, better: Better) -> Literal["better", "worse", "sam
     return "better" if (found.value > 0) == (better == "higher") else "worse"
 
 
-def _notes(runs: Sequence[ComparedRun], pairs: Sequence[bool], both: Sequence[int]) -> list[str]:
+def _notes(runs: Sequence[ComparedRun], lineups: Sequence[Lineup], both: Sequence[int]) -> list[str]:
     notes = []
-    for run, paired, count in list(zip(runs, pairs, both, strict=True))[1:]:
-        if not paired:
+    for run, lineup, count in list(zip(runs, lineups, both, strict=True))[1:]:
+        if not lineup.is_paired:
             notes.append(f"{run.name} was sent other requests than {runs[0].name}: differences are not paired")
         elif count < max(run.summary.completed, runs[0].summary.completed):
             notes.append(

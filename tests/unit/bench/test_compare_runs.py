@@ -136,3 +136,33 @@ def test_table_and_page_say_the_same(tmp_path: Path) -> None:
     assert "a&lt;b" in page
     assert "a<b" not in page
     assert "<script" not in page
+
+
+def test_runs_that_are_cut_off_are_paired_over_all_that_was_sent(tmp_path: Path) -> None:
+    # sim.until_s leaves other requests open in each: those that one has ended are misses of the other
+    scenario = {"workload": [{"name": "chat"}], "seed": 1}
+    several = ends(0.0)
+    first = write(tmp_path / "a", several[:30], scenario, unfinished=(OpenRequest(1),) * 13)
+    second = write(tmp_path / "b", [*several[:25], *several[30:]], scenario, unfinished=(OpenRequest(1),) * 8)
+    comparison = compared(first, second)
+    assert comparison.paired == [True, True]
+    assert comparison.both_completed[1] == 25
+    attained = comparison.metrics[0].differences[1]
+    assert attained is not None
+    assert attained.value == pytest.approx(35 / 43 - 30 / 43)  # three are open in both
+
+
+def test_requests_that_were_never_sent_in_one_run_leave_no_pairs(tmp_path: Path) -> None:
+    scenario = {"workload": [{"name": "chat"}], "seed": 1}
+    first = write(tmp_path / "a", ends(0.0), scenario)
+    second = write(tmp_path / "b", ends(0.0)[:30], scenario, unfinished=(OpenRequest(1),) * 5)
+    assert compared(first, second).paired == [True, False]
+
+
+def test_other_prompts_under_the_same_names_are_no_pairs(tmp_path: Path) -> None:
+    changed = [
+        msgspec.structs.replace(item, evidence=msgspec.structs.replace(item.evidence, prompt_tokens=11))
+        for item in ends(0.0)
+    ]
+    comparison = compared(write(tmp_path / "a", ends(0.0)), write(tmp_path / "b", changed))
+    assert comparison.paired == [True, False]
