@@ -39,7 +39,7 @@ def _time(label: str, name: str, field: str, share: float | None) -> Metric:
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("attainment", "share", "higher", lambda s: s.attainment, "met"),
     Metric("goodput", "/s", "higher", lambda s: s.goodput_per_s, "met"),
-    Metric("failed", "share", "lower", lambda s: 1 - s.completed / s.sent if s.sent else None, "failed"),
+    Metric("not completed", "share", "lower", lambda s: 1 - s.completed / s.sent if s.sent else None, "failed"),
     Metric("output tokens", "/s", "higher", lambda s: s.output_tokens_per_s, "output_tokens"),
     *(
         _time(label, name, field, share)

@@ -80,7 +80,7 @@ def test_times_of_a_pair_are_of_requests_that_completed_in_both(tmp_path: Path) 
     assert (found.value, found.verdict) == (0.0, "same")
     assert comparison.both_completed[1] == 30
     assert any("over the 30 requests that completed in both" in note for note in comparison.notes)
-    failed = next(row for row in comparison.metrics if row.name == "failed")
+    failed = next(row for row in comparison.metrics if row.name == "not completed")
     assert failed.differences[1] is not None
     assert failed.differences[1].verdict == "worse"
 
