@@ -45,6 +45,7 @@ CLIENT_COLUMNS: Final[Mapping[str, type]] = {
     "sent_ns": int,
     "ended_ns": int,
     "error": str,
+    "wanted_tokens": int,  # of output, as the workload says; null: nobody knows
     "client_ttft_ms": float,
     "client_tpot_ms": float,
     "client_e2e_ms": float,
@@ -134,6 +135,7 @@ def table_of(ends: Sequence[RequestEnd], tokens: Tokens) -> dict[str, Column]:
         "sent_ns": sent_ns,
         "ended_ns": ended_ns,
         "error": [outcome.error for outcome in outcomes],
+        "wanted_tokens": [outcome.wanted_tokens for outcome in outcomes],
         **times,
         **tokens.gap_columns(),
         **_claims(ends, times, tokens, sent_ns),

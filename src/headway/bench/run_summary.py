@@ -92,6 +92,8 @@ class OpenRequest(msgspec.Struct, frozen=True):
     ttft_ns: Ns | None = None  # None: no token yet, so that its age counts
     tenant: str = ""
     workload: str = ""
+    wanted_tokens: int = 0  # prompt and output
+    served_tokens: int = 0  # of these, so far
 
     @property
     def first_ms(self) -> float:
@@ -155,7 +157,7 @@ def summarise_run(everything: Columns, gaps: GapCounts, closing: Closing, warmup
         itl_top10_ms=spread(columns.floats("itl_top10_ms")[columns.completed]),
         itl_max_ms=spread(columns.floats("itl_max_ms")[columns.completed]),
         attained={name: _attained(columns, f"met_{name}", load.sent) for name in TARGETS},
-        jain_tenants=_fairness(columns),
+        jain_tenants=_fairness(columns, _by(late, "tenant")),
         cold=_group(columns, cold, cold, per_s) if cold.any() else None,
         workloads=_groups(columns, "workload", per_s, _by(late, "workload")),
         tenants=_groups(columns, "tenant", per_s, _by(late, "tenant")),
@@ -256,19 +258,23 @@ def _group(
     )
 
 
-def _fairness(columns: Columns) -> float | None:
-    """Jain's index of tokens served, normalised by what each tenant asked for (REFERENCE 1).
+def _fairness(columns: Columns, unfinished: Mapping[str, Sequence[OpenRequest]]) -> float | None:
+    """Jain's index of tokens served, normalised by what each tenant wanted, refused and open ones too (REFERENCE 1).
 
-    Of a request that did not complete, what it asked for is its prompt and what it was given.
+    Where nobody knows what a request wanted, it is its prompt and what it was given.
     """
     codes, known = columns.codes("tenant"), columns.names("tenant")
-    if len(known) < 2:
+    tenants = {*known, *unfinished}
+    if len(tenants) < 2:
         return None
     prompt, output = columns.floats("prompt_tokens"), columns.floats("output_tokens")
+    wanted = prompt + np.maximum(output, columns.floats("wanted_tokens"))
     served = np.where(columns.completed, prompt + output, 0.0)
     shares = []
-    for code in known.values():
-        asked = float((prompt + output)[codes == code].sum())
+    for name in sorted(tenants):
+        among, late = codes == known.get(name, -1), unfinished.get(name, ())
+        asked = float(wanted[among].sum()) + sum(request.wanted_tokens for request in late)
         if asked > 0:
-            shares.append(float(served[codes == code].sum()) / asked)
+            given = float(served[among].sum()) + sum(request.served_tokens for request in late)
+            shares.append(given / asked)
     return jain(shares) if shares else None

@@ -54,7 +54,15 @@ def open_request(stream: Stream, now_ns: Ns) -> OpenRequest:
     offered = stream.offered
     assert offered is not None
     request = offered.request
-    return OpenRequest(now_ns - stream.sent_ns, stream.ttft_ns, request.tenant, workload_of(request.id))
+    prompt = 0 if isinstance(request, DiffusionRequest) else len(request.prompt)
+    return OpenRequest(
+        age_ns=now_ns - stream.sent_ns,
+        ttft_ns=stream.ttft_ns,
+        tenant=request.tenant,
+        workload=workload_of(request.id),
+        wanted_tokens=prompt + offered.output_tokens,
+        served_tokens=prompt + len(stream.tokens) if stream.tokens else 0,
+    )
 
 
 def workload_of(request: str) -> str:
@@ -80,4 +88,5 @@ def outcome_of(offered: Offered, stream: Stream, way_ns: Ns) -> Outcome:
     if isinstance(request, DiffusionRequest):  # an image comes in one piece
         return Outcome(stream.sent_ns, ended_ns, (ended_ns,) if error is None else (), error=error)
     times = tuple(at_ns + way_ns for at_ns in stream.times_ns) if way_ns else tuple(stream.times_ns)
-    return Outcome(stream.sent_ns, ended_ns, times, len(stream.tokens), len(request.prompt), error)
+    output, prompt = len(stream.tokens), len(request.prompt)
+    return Outcome(stream.sent_ns, ended_ns, times, output, prompt, error, offered.output_tokens)

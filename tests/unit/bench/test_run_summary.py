@@ -42,3 +42,12 @@ def test_every_key_is_explained() -> None:
     page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
     keys = [*RunSummary.__struct_fields__, *PoolUse.__struct_fields__]
     assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_fairness_is_of_what_was_served_over_what_was_wanted() -> None:  # REFERENCE 1
+    """One tenant gets everything, the other half: x = 1 and 1/2, (1.5)^2 / (2 * 1.25)."""
+    half = OpenRequest(age_ns=1, tenant="late", wanted_tokens=400, served_tokens=200)
+    tally = Tally()
+    tally.ended(end("req-0", 0, 10, 20))
+    assert tally.summary(msgspec.structs.replace(CLOSING, unfinished=(half,))).jain_tenants == pytest.approx(0.9)
+    assert tally.summary(CLOSING).jain_tenants is None  # one tenant has nobody to be compared with
