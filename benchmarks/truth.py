@@ -77,23 +77,25 @@ order = {{ type = "{order}" }}
 
 
 def scheduler_cases() -> tuple[Case, list[Case]]:
-    """The calibration, then what is compared."""
+    """The calibration, then what is compared.
 
-    def case(
-        name: str, replicas: int, router: str, order: str, depth: int, rate: float, seed: int, more: str = ""
-    ) -> Case:
+    Rates and seeds are such that moving every arrival by up to 1 ms moves no figure by more than 2 % in simulation: of
+    others, live would not reproduce itself. They were chosen by the simulator alone.
+    """
+
+    def case(name: str, setup: tuple[int, str, str, int], rate: float, seed: int, more: str = "") -> Case:
+        replicas, router, order, depth = setup
         config = SYNTHETIC.format(replicas=replicas, router=router, order=order, depth=depth) + more
         what = f"{replicas} | `{router}` | `{order}` | {depth} | {rate:g}"
-        count = 100 if replicas > 1 else 80
-        return Case(name, what, "synthetic", config, offered(Load(rate, count, (20, 400), (4, 48)), seed, 250))
+        return Case(name, what, "synthetic", config, offered(Load(rate, 100, (20, 400), (4, 48)), seed, 250))
 
-    return case("calibration", 1, "round_robin", "fcfs", 1, 3.0, 11), [
-        case("one-fcfs", 1, "round_robin", "fcfs", 2, 4.0, 1),
-        case("one-shortest", 1, "round_robin", "shortest_predicted", 2, 4.5, 2),
-        case("two-requests", 2, "least_requests", "fcfs", 2, 8.0, 3),
-        case("two-cost", 2, "cost_aware", "shortest_predicted", 2, 5.0, 4),
-        case("two-sync", 2, "least_tokens", "fcfs", 1, 7.0, 5),
-        case("two-bounded", 2, "least_requests", "fcfs", 2, 12.0, 6, BOUNDED),
+    return case("calibration", (1, "round_robin", "fcfs", 1), 3.5, 11), [
+        case("one-fcfs", (1, "round_robin", "fcfs", 2), 5.0, 7),
+        case("one-shortest", (1, "round_robin", "shortest_predicted", 2), 5.0, 7),
+        case("two-requests", (2, "least_requests", "fcfs", 2), 8.0, 7),
+        case("two-cost", (2, "cost_aware", "shortest_predicted", 2), 5.0, 12),
+        case("two-sync", (2, "least_tokens", "fcfs", 1), 6.0, 12),
+        case("two-bounded", (2, "least_requests", "fcfs", 2), 12.0, 16, BOUNDED),
     ]
 
 
