@@ -34,6 +34,7 @@ from headway.workload.lengths import Lengths
 from headway.workload.spec import Diffusion, PictureShape, Synthetic
 
 STEP_MODELS = (RooflineModel, FittedStep, CostFile)  # of `cost`; a belief is another class and learns by itself
+FEW = Synthetic(count=10, arrivals=Poisson(rate_per_s=20.0), prompt=Lengths(mean=200.0), output=Lengths(mean=10.0))
 DECODE = StepPlan(7, 6, "decode", decodes=4, kv_tokens=400)
 
 
@@ -74,7 +75,7 @@ def test_no_node_reaches_the_truth() -> None:  # SPEC J1
 def test_no_node_of_a_prefill_and_decode_system_reaches_the_truth() -> None:  # SPEC J1
     small = PoolParams(name="p", role="prefill", engine=EngineSize(kv_blocks=400))
     pools = (small, linear(name="d", role="decode"), linear(name="m", model="other"))
-    system, _ = ran(scenario(*pools))
+    system, _ = ran(scenario(*pools, workload=(FEW,)))
     for node in (FRONT, CONTROL, *system.replicas):
         assert of_the_simulator(system.sim.lives[node].node) == []
 
@@ -106,7 +107,7 @@ def test_no_policy_reaches_the_truth(router: str, order: str, chunk: str, admiss
     scheduler = LlmParams(order=PolicyChoice(order), chunk=PolicyChoice(chunk))
     front = FrontConfig(router=PolicyChoice(router), admission=PolicyChoice(admission))
     pool = linear(replicas=2, scheduler=scheduler, truth=TruthParams())
-    system, kept = ran(scenario(pool, front=front))
+    system, kept = ran(scenario(pool, front=front, workload=(FEW,)))
     assert kept.ended
     for node in (FRONT, CONTROL, *system.replicas):
         assert of_the_simulator(system.sim.lives[node].node) == []
@@ -119,7 +120,7 @@ def test_every_policy_is_looked_at() -> None:
 
 @pytest.mark.parametrize("where", ["closure", "struct", "attribute"])
 def test_the_search_would_find_it(where: str) -> None:
-    system, _ = ran(scenario())
+    system, _ = ran(scenario(workload=(FEW,)))
     truth = system.pools[0].truths[system.replicas[0]]
 
     class Wrap(msgspec.Struct, gc=False):
@@ -145,7 +146,7 @@ print([name for name in sys.modules if name.startswith(("headway.sim", "headway.
 
 def catalogued() -> System:
     """Two replicas of the catalogue's roofline, as a scenario that says nothing else gets them."""
-    return ran(scenario(PoolParams(replicas=2, engine=EngineSize(kv_blocks=400))))[0]
+    return ran(scenario(PoolParams(replicas=2, engine=EngineSize(kv_blocks=400)), workload=(FEW,)))[0]
 
 
 def test_truth_is_not_what_beliefs_start_from_unless_a_scenario_says_so() -> None:  # SPEC J1
