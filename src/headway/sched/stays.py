@@ -28,7 +28,7 @@ class Sums(msgspec.Struct):
 
     def fold(self, tokens: int, timing: StepTiming) -> Ns:
         """Add a step; return the device time of each of its tokens."""
-        each = (timing.done_ns - timing.started_ns) // max(1, tokens)
+        each = (timing.done_ns - timing.started_ns) // (tokens or 1)
         self.steps += 1
         self.idle_gap_ns += timing.idle_gap_ns
         self.host_ns += timing.host_ns + timing.plan_ns

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # streams say which source they came from, and arrivals begin
     from headway.sim.offers import Arrivals
 
 
+ALONE: Final = NodeId("front-0")
 TIMES_MAX: Final = 4096  # beats of one replica that are kept in any case
 
 
@@ -143,7 +144,7 @@ class Clients:
         self.open = 0  # without an end
         self.unrecorded = 0  # without evidence
         self._sink = sink
-        self._pulses: dict[NodeId, Pulse] = {}
+        self._pulses: dict[tuple[NodeId, NodeId], Pulse] = {}
         self._counting: dict[RequestId, None] = {}  # clients that leave or stop after so many tokens
 
     def start(self, request: RequestId, stream: Stream) -> None:
@@ -154,7 +155,7 @@ class Clients:
         self.open += 1
         self.unrecorded += 1
 
-    def deliver(self, effect: Deliver, at_ns: Ns) -> Stream:
+    def deliver(self, effect: Deliver, at_ns: Ns, front: NodeId = ALONE) -> Stream:
         """Take tokens. Raises InvariantError for a gap, a repetition, or a token after the end."""
         stream, tokens = self.streams[effect.request], effect.tokens
         if stream.end is not None:
@@ -169,18 +170,25 @@ class Clients:
         else:
             stream.times_ns.extend([at_ns] * len(tokens))
         if effect.follows is not None:
-            pulse = self._pulses.setdefault(effect.follows, Pulse())
+            pulse = self._pulse(front, effect.follows)
             pulse.streams[effect.request] = stream
             stream.follow(pulse)
         return stream
 
-    def beat(self, effect: Beat, at_ns: Ns) -> list[tuple[RequestId, Stream]]:
-        """A token for all that follow a replica; return those of them that count their tokens."""
-        pulse = self._pulses.setdefault(effect.replica, Pulse())
+    def beat(self, effect: Beat, at_ns: Ns, front: NodeId = ALONE) -> list[tuple[RequestId, Stream]]:
+        """A token for all that follow a replica through this front; return those of them that count their tokens."""
+        pulse = self._pulse(front, effect.replica)
         pulse.beat(effect.token, at_ns)
         if not self._counting:
             return []
         return [(name, stream) for name, stream in pulse.streams.items() if name in self._counting]
+
+    def _pulse(self, front: NodeId, replica: NodeId) -> Pulse:
+        pair = (front, replica)
+        pulse = self._pulses.get(pair)
+        if pulse is None:
+            pulse = self._pulses[pair] = Pulse()
+        return pulse
 
     @staticmethod
     def _part(request: RequestId, stream: Stream) -> None:

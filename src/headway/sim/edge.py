@@ -20,13 +20,13 @@ class Edge:
 
     def deliver(self, life: "Life", effect: Deliver) -> None:
         """Tokens of one stream."""
-        stream = self._clients.deliver(effect, self._sim.now_ns)
+        stream = self._clients.deliver(effect, self._sim.now_ns, life.node.id)
         if stream.leave_after is not None or stream.stop_after is not None:
             self._counted(life, effect.request, stream)
 
     def beat(self, life: "Life", effect: Beat) -> None:
         """A token for every stream that follows."""
-        for request, stream in self._clients.beat(effect, self._sim.now_ns):
+        for request, stream in self._clients.beat(effect, self._sim.now_ns, life.node.id):
             self._counted(life, request, stream)
 
     def _counted(self, life: "Life", request: RequestId, stream: Stream) -> None:

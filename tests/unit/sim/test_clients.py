@@ -57,6 +57,16 @@ def test_times_of_beats_are_kept_only_while_a_stream_has_to_read_them() -> None:
         if at_ns == TIMES_MAX:
             made.start(RequestId("req-2"), Stream(at_ns))
             made.deliver(Deliver(RequestId("req-2"), 0, (1,), follows=replica), at_ns)
-    assert len(made._pulses[replica]._times) < TIMES_MAX + 200
+    assert len(next(iter(made._pulses.values()))._times) < TIMES_MAX + 200
     assert stream.times_ns == list(range(3 * TIMES_MAX))
     assert made.streams[RequestId("req-2")].times_ns == list(range(TIMES_MAX, 3 * TIMES_MAX))
+
+
+def test_beats_of_one_replica_through_two_fronts_are_two_rhythms() -> None:
+    made, replica, other = clients(), NodeId("rep-0"), NodeId("front-1")
+    made.start(RequestId("req-2"), Stream(100))
+    made.deliver(Deliver(REQ, 0, (1,), follows=replica), 150)
+    made.deliver(Deliver(RequestId("req-2"), 0, (1,), follows=replica), 150, other)
+    made.beat(Beat(replica, 1), 160)
+    made.beat(Beat(replica, 1), 161, other)
+    assert [stream.times_ns for stream in made.streams.values()] == [[150, 160], [150, 161]]
