@@ -89,7 +89,7 @@ def missed(system: System) -> int:
 
 def _is_missed(stream: Stream, scenario: Scenario, now_ns: Ns) -> bool:
     offered, way_ns = stream.offered, scenario.network.client_ns
-    if offered is None:
+    if offered is None or stream.end is not None:  # counted with its record
         return False
     slo = offered.request.slo  # fixed when the gateway received it, one way after it was sent
     first_ns = stream.first_ns
@@ -98,7 +98,7 @@ def _is_missed(stream: Stream, scenario: Scenario, now_ns: Ns) -> bool:
         return True
     if e2e_due is not None and now_ns > e2e_due + 2 * way_ns:
         return True
-    if slo.tpot_ns is None or first_ns is None or stream.ended_ns is not None:
+    if slo.tpot_ns is None or first_ns is None:
         return False
     return (
         now_ns - first_ns > slo.tpot_ns * max(0, offered.output_tokens - 1) + 2 * way_ns and offered.output_tokens > 1

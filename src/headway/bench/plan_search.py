@@ -118,6 +118,38 @@ class Search:
             (_, steps, sizes), active = active[0], []
             self._advance(active, again, steps, self._trials.judge([Tried(again, sizes)])[0])
 
+    def mix(self, layout: Layout, start: int) -> None:
+        """Search two device types together: the first began with `start` replicas, and gives them up one by one."""
+        active: list[tuple[Layout, Steps, Sizes]] = []
+        self._advance(active, layout, self._exchanged(layout, start), None)
+        while active:
+            (_, steps, sizes), active = active[0], []
+            self._advance(active, layout, steps, self._trials.judge([Tried(layout, sizes)])[0])
+
+    def _exchanged(self, layout: Layout, start: int) -> Steps:
+        """Local search: one of the first type less as long as the target holds, with as few of the second as can be."""
+        cap, found, last = self.cap, None, None
+        for first in range(start - 1, -1, -1):
+            second = self._most(layout, first, cap)
+            if second < 1:
+                continue
+            judged = last = yield (first, second)
+            if not judged.holds:
+                break
+            low = 0
+            while second - low > 1:
+                middle = (second + low) // 2
+                tried = yield (first, middle)
+                if tried.holds:
+                    second, judged = middle, tried
+                else:
+                    low = middle
+            found, cap = judged, self.price(layout, judged.sizes)
+        if found is None:
+            sizes = layout.least if last is None else last.sizes
+            return Answer(layout, "lost", sizes, last, "no exchange of replicas is cheaper")
+        return (yield from self._proven(layout, found, self.cap))
+
     # One layout
 
     def _steps(self, layout: Layout, cap: float) -> Steps:

@@ -12,7 +12,8 @@ from headway.core.errors import ConfigError
 from headway.sim.plan_layouts import Layout, Refused, Space
 from headway.sim.plan_load import Load, load_of
 from headway.sim.plan_params import PlanParams
-from headway.sim.plan_rule import Rule
+from headway.sim.plan_pictures import PictureSpace
+from headway.sim.plan_rule import Rule, rules
 from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
 
@@ -30,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     devices: int
     usd_per_h: float
     is_bound: bool
-    attainment: float | None = None
+    attainment: float | None = None  # None: it was ended when the target was out of reach
     low: float | None = None  # of the 95 % interval over the seeds
     high: float | None = None
     ttft_p99_ms: float | None = None
@@ -78,7 +79,7 @@ class Planner:
         self.templates = templates_of(scenario, self.plan)
         self.base = base_of(scenario, self.plan, self.templates)
         self.load: Load = load_of(self.base)
-        self.space = Space(self.base, self.plan, self.load, self.templates)
+        self.space = _space(self.base, self.plan, self.load, self.templates)
         self.layouts = self.space.layouts()
         self.trials = Trials(self.base, self.plan, self.load, sweep)
         self.search = Search(self.plan, self.trials, watch)
@@ -88,8 +89,24 @@ class Planner:
     def run(self) -> None:
         """Search; KeyboardInterrupt leaves what was found."""
         self.search.run(self.layouts)
+        if self.plan.mix:
+            self._mix()
         self._explain()
         self.complete = True
+
+    def _mix(self) -> None:
+        """Exchange replicas of the best type for those of each other type, as long as that is cheaper."""
+        best = self.search.best
+        if best is None or best.sizes is None or best.layout.mode != "mixed":
+            return
+        own, start = best.layout, best.sizes[0]
+        cheapest: dict[str, Layout] = {}
+        for layout in sorted(self.layouts, key=lambda one: (self.search.price(one, one.least), one.name)):
+            device = layout.parts[0].pool.hardware.device
+            if layout.mode == "mixed" and device != own.parts[0].pool.hardware.device:
+                cheapest.setdefault(device, layout)
+        for other in cheapest.values():
+            self.search.mix(mixed(own, other), start)
 
     def _explain(self) -> None:
         """Say of the next best layouts what they attain with the winner's devices, and how many they need."""
@@ -97,7 +114,8 @@ class Planner:
         if best is None or best.sizes is None:
             return
         cap, search = self.search.cap, self.search
-        others = [answer for answer in search.answers.values() if answer.layout.name != best.layout.name]
+        name = best.layout.name
+        others = [one for one in search.answers.values() if one.layout.name != name and one.layout.mode != "mix"]
         others.sort(
             key=lambda answer: (search.price(answer.layout, answer.sizes or answer.layout.least), answer.layout.name)
         )
@@ -108,7 +126,7 @@ class Planner:
             if answer.state in ("lost", "pruned"):
                 search.settle(answer.layout, sizes)
 
-    def answer(self, rules: Sequence[Rule] = ()) -> PlanResult:
+    def answer(self) -> PlanResult:
         """Return what is known so far."""
         plan, search = self.plan, self.search
         rows = [_row(answer) for answer in search.answers.values()]
@@ -127,10 +145,45 @@ class Planner:
             rows=tuple(sorted(rows, key=key)),
             losses=tuple(self.losses),
             refused=tuple(self.space.refused),
-            rules=tuple(rules),
+            rules=tuple(self._rules()),
             runs=self.trials.runs,
             seeds=plan.seeds,
+            notes=tuple(self._notes()),
         )
+
+    def _rules(self) -> list[Rule]:
+        best = self.search.best
+        return rules(self.templates[0], self.base, self.load, self.layouts, None if best is None else best.layout)
+
+    def _notes(self) -> list[str]:
+        if isinstance(self.space, Space):
+            return []
+        rate = self.load.rate_per_s
+        return [
+            f"{name}: {rate:.2f}/s x GPU-seconds are {devices:.1f} devices at load 1, where waits have no end (F3)"
+            for name, devices in self.space.capacity.items()
+        ]
+
+
+def mixed(first: Layout, second: Layout) -> Layout:
+    """Return two layouts behind one router."""
+    parts = tuple(
+        msgspec.structs.replace(
+            layout.parts[0],
+            least=0,
+            pool=msgspec.structs.replace(layout.parts[0].pool, name=f"{layout.parts[0].pool.name}-{place}"),
+        )
+        for place, layout in enumerate((first, second))
+    )
+    return Layout(f"{first.name} and {second.name}", "mix", parts)
+
+
+def _space(base: Scenario, plan: PlanParams, load: Load, templates: Sequence[PoolParams]) -> Space | PictureSpace:
+    if templates[0].kind == "diffusion":
+        if len(templates) > 1:
+            raise ConfigError(f"several pools serve {templates[0].model}; a plan of a diffusion model begins with one")
+        return PictureSpace(base, plan, load, templates[0])
+    return Space(base, plan, load, templates)
 
 
 def templates_of(scenario: Scenario, plan: PlanParams) -> list[PoolParams]:
@@ -185,7 +238,7 @@ def _row(answer: Answer) -> Row:
         devices=layout.devices(sizes),
         usd_per_h=layout.usd_per_h(sizes),
         is_bound=is_bound,
-        attainment=None if judged is None or judged.error else judged.attainment,
+        attainment=None if judged is None or not judged.is_whole else judged.attainment,
         low=None if judged is None or not judged.is_whole else judged.low,
         high=None if judged is None or not judged.is_whole else judged.high,
         ttft_p99_ms=None if judged is None else judged.ttft_p99_ms,
@@ -204,7 +257,7 @@ def text(result: PlanResult) -> str:
     else:
         replicas = sizes_text(best.sizes)
         head.append(f"answer     {best.devices} devices, ${best.usd_per_h:.2f}/h: {replicas} x {best.name}")
-    lines = [*head, "", _HEAD, *[_line(row) for row in result.rows[:SHOWN]]]
+    lines = [*head, "", _HEAD, *[_line(row, result.attainment) for row in result.rows[:SHOWN]]]
     if len(result.rows) > SHOWN:
         lines.append(f"and {len(result.rows) - SHOWN} more, none of them better")
     if result.losses:
@@ -233,12 +286,12 @@ _HEAD: Final = (
 )
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, target: float) -> str:
     def ms(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f}"
 
     sign = ">" if row.state == "lost" else ">=" if row.state == "pruned" else ""
-    attained = "-" if row.attainment is None else f"{row.attainment:.1%}"
+    attained = ("-" if row.state != "lost" else f"<{target:.0%}") if row.attainment is None else f"{row.attainment:.1%}"
     between = "-" if row.low is None or row.high is None else f"{row.low:.1%}-{row.high:.1%}"
     return (
         f"{row.name:<44}{sizes_text(row.sizes):>9}{sign + str(row.devices):>8}{row.usd_per_h:>9.2f}{attained:>10}"

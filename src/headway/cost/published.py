@@ -26,7 +26,12 @@ class PhaseStep(msgspec.Struct, frozen=True, kw_only=True):
     error: str  # of the fit, where it is one of ours
 
     def step_ns(self, shape: StepShape) -> float:
-        """Device time of a step. Raises ConfigError for a mixed one."""
+        """Device time of a step. Raises ConfigError for a mixed one.
+
+        A chunk of one token is a decode: so begins what was handed over from another replica.
+        """
+        if shape.prefill_tokens and shape.prefill_tokens == shape.chunks:
+            shape = StepShape(shape.decodes + shape.chunks, shape.kv_tokens + shape.chunk_context)
         if not shape.prefill_tokens:
             is_large = self.decode_large is not None and shape.decodes >= self.large_from
             return (self.decode_large if is_large and self.decode_large else self.decode).step_ns(shape)

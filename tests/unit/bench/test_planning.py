@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.bench.plans import catalogued, linear, load
+from tests.unit.bench.plans import OPEN, catalogued, linear, load
 
 from headway.bench.plan_run import Tried, run
 from headway.bench.planning import Planner, PlanResult, text
@@ -15,7 +15,10 @@ from headway.core.errors import ConfigError, InvariantError
 from headway.core.slo import Targets
 from headway.sim.plan_layouts import Layout
 from headway.sim.plan_params import PlanParams
+from headway.sim.pools import Hardware, PoolParams
 from headway.sim.scenario import Scenario
+from headway.workload.arrivals import Poisson
+from headway.workload.spec import Diffusion, PictureShape, SloParams
 
 Runs = Callable[[Cell], Result | InvariantError]
 
@@ -209,3 +212,37 @@ def test_the_requests_of_a_run_can_be_set() -> None:
     planner = Planner(base, Sweep(Store(None), 1, run=run))
     assert planner.load.sent == 45
     assert load().count != 45
+
+
+def test_two_types_together_are_cheaper_where_one_more_of_the_large_is_too_much() -> None:
+    """One A100 is too few and two are too many; the second may be an A10."""
+    plan = PlanParams(
+        tp=(1,),
+        devices=("A100-80G", "A10"),
+        objective="cost",
+        prices={"A100-80G": 10.0, "A10": 4.0},
+        mix=True,
+        devices_max=4,
+        confirm=1.0,
+    )
+    _, result = planned(catalogued(plan, rate=18.0, count=40))
+    assert result.best is not None
+    assert (result.best.mode, result.best.sizes, result.best.usd_per_h) == ("mix", (1, 1), 14.0)
+    alone = [row for row in result.rows if row.mode == "mixed" and row.state == "proven"]
+    assert min(row.usd_per_h for row in alone) == 20.0
+
+
+def test_a_diffusion_pool_is_planned_too() -> None:
+    """GPU-seconds bound it from below; queues need more. SPEC F3"""
+    pool = PoolParams(kind="diffusion", model="FLUX.1-dev", hardware=Hardware(device="H100-SXM"))
+    pictures = Diffusion(
+        count=60,
+        arrivals=Poisson(rate_per_s=1.0),
+        shapes=(PictureShape(height=1024, width=1024, steps=28),),
+        slo=SloParams(e2e_ms=9000.0),
+    )
+    plan = PlanParams(devices_max=16, confirm=1.0)
+    _, result = planned(Scenario(pools=(pool,), workload=(pictures,), front=OPEN, plan=plan))
+    assert result.best is not None
+    assert 4 <= result.best.devices <= 8
+    assert "devices at load 1" in text(result)

@@ -80,3 +80,22 @@ def test_the_price_of_the_file_wins() -> None:
     plan = PlanParams(tp=(2,), prices={"A100-80G": 3.0})
     (layout,) = space(catalogued(plan)).layouts()
     assert layout.usd_per_h((2,)) == 2 * 2 * 3.0
+
+
+def least_devices(scenario: Scenario) -> dict[str, int]:
+    return {layout.name.split(" ", 1)[1]: layout.devices(layout.least) for layout in space(scenario).layouts()}
+
+
+def test_wide_tensor_parallelism_needs_more_devices_at_a_small_decode_batch() -> None:
+    """Every layer pays the fixed time of its collectives, however little there is to reduce."""  # SPEC D5
+    found = least_devices(catalogued(PlanParams(tp=(1, 2, 4, 8), devices_max=512), rate=200.0, count=200))
+    assert found["TP1"] < found["TP2"] < found["TP4"] < found["TP8"]
+
+
+def test_tensor_parallelism_across_hosts_loses_to_stages_between_them() -> None:
+    """405 billion parameters on 16 devices: one group over two hosts against two stages of one host each. SPEC D5"""
+    plan = PlanParams(tp=(8, 16), pp=(1, 2), devices_max=512)
+    base = catalogued(plan, model="llama-3.1-405b", rate=5.0, count=200)
+    targets = msgspec.structs.replace(base.targets, ttft_ms=2000.0, tpot_ms=80.0)
+    found = least_devices(msgspec.structs.replace(base, targets=targets))
+    assert found["TP8 PP2"] * 2 < found["TP16"]
