@@ -1,10 +1,10 @@
 """The numbers of a run's requests, a column each: what summaries, time series and plots are computed from.
 
-About 300 bytes per request: a run can keep them, whatever its rows carry besides.
+About 170 bytes per request: a run can keep them, whatever its rows carry besides.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,7 @@ COUNTS: Final = ("prompt_tokens", "output_tokens", "wanted_tokens", "cached_toke
 CLAIMS: Final = ("met", "met_ttft", "met_tpot", "met_e2e", "met_deadlines", "cold_start")
 NAMES: Final = ("tenant", "workload", "pool", "replica", "error")
 KEPT: Final = (*FLOATS, *COUNTS, *CLAIMS, *NAMES, "segments")
-# Where a request stood, cut from its exclusive segments: `front_from_ns`, `front_to_ns`, ...
-SPANS: Final = ("front", "engine", "run")
+SpanName = Literal["front", "engine", "run"]  # where a request stood
 
 _BEFORE_QUEUE: Final = ("input_transfer", "admission", "model_load")
 
@@ -36,8 +35,8 @@ class Columns:
 
     def __init__(self) -> None:
         self.count = 0
-        edges = [f"{name}_{edge}_ns" for name in SPANS for edge in ("from", "to")]
-        self._floats: dict[str, list[Floats]] = {name: [] for name in (*FLOATS, *COUNTS, *edges)}
+        self._floats: dict[str, list[Floats]] = {name: [] for name in FLOATS}
+        self._counts: dict[str, list[Codes]] = {name: [] for name in COUNTS}
         self._claims: dict[str, list[Claims]] = {name: [] for name in CLAIMS}
         self._codes: dict[str, list[Codes]] = {name: [] for name in NAMES}
         self._known: dict[str, dict[str, int]] = {name: {} for name in NAMES}
@@ -50,7 +49,8 @@ class Columns:
         for name in FLOATS:
             self._floats[name].append(np.array(table[name], dtype=np.float64))
         for name in COUNTS:  # an image has no tokens
-            self._floats[name].append(np.nan_to_num(np.array(table[name], dtype=np.float64)))
+            counts = np.nan_to_num(np.array(table[name], dtype=np.float64))
+            self._counts[name].append(counts.astype(np.int32))
         for name in CLAIMS:
             claims = [-1 if value is None else int(bool(value)) for value in table[name]]
             self._claims[name].append(np.array(claims, dtype=np.int8))
@@ -58,9 +58,9 @@ class Columns:
             known = self._known[name]
             codes = [known.setdefault(str(value), len(known) + 1) if value else 0 for value in table[name]]
             self._codes[name].append(np.array(codes, dtype=np.int32))
-        self._cut(table["segments"])
+        self._keep_segments(table["segments"])
 
-    def _cut(self, segments: Column) -> None:
+    def _keep_segments(self, segments: Column) -> None:
         parts: list[Mapping[str, float]] = [dict(found) for found in segments if isinstance(found, Mapping | Sequence)]
         for name in dict.fromkeys(name for part in parts for name in part):
             before = [np.zeros(rows, dtype=np.float32) for rows in self._tables]
@@ -71,21 +71,6 @@ class Columns:
             if len(column) < len(self._tables):
                 column.append(np.zeros(len(parts), dtype=np.float32))
 
-        def took(name: str) -> Floats:
-            return np.array([part.get(name, 0.0) for part in parts]) * NS_PER_MS
-
-        sent_ns, ended_ns = self._floats["sent_ns"][-1], self._floats["ended_ns"][-1]
-        begun = sent_ns + sum((took(name) for name in _BEFORE_QUEUE), np.zeros(len(parts)))
-        dispatched = begun + took("gateway_queue")
-        hop = took("network_wait") / 2  # there and back are one segment
-        arrived = np.where(self._codes["replica"][-1] > 0, dispatched + hop, np.nan)
-        scheduled = arrived + took("engine_queue")
-        over = ended_ns - hop - took("stream_output")
-        spans = ((begun, dispatched), (arrived, scheduled), (scheduled, np.maximum(scheduled, over)))
-        for name, (start, end) in zip(SPANS, spans, strict=True):
-            self._floats[f"{name}_from_ns"].append(start)
-            self._floats[f"{name}_to_ns"].append(end)
-
     def select(self, among: Mask) -> "Columns":
         """Return the columns of some of the requests, with the same codes."""
         return self.take(np.flatnonzero(among))
@@ -95,6 +80,7 @@ class Columns:
         chosen = Columns()
         chosen.count = len(places)
         chosen._floats = {name: [self.floats(name)[places]] for name in self._floats}
+        chosen._counts = {name: [self._count(name)[places]] for name in self._counts}
         chosen._claims = {name: [self._claim(name)[places]] for name in self._claims}
         chosen._codes = {name: [self.codes(name)[places]] for name in self._codes}
         chosen._known = self._known
@@ -104,7 +90,26 @@ class Columns:
 
     def floats(self, name: str) -> Floats:
         """Return times or counts; nan where a field does not apply."""
+        if name in self._counts:
+            return self._count(name).astype(np.float64)
         return np.concatenate(self._floats[name]) if self.count else np.zeros(0)
+
+    def _count(self, name: str) -> Codes:
+        return np.concatenate(self._counts[name]) if self.count else np.zeros(0, dtype=np.int32)
+
+    def span(self, name: SpanName) -> tuple[Floats, Floats]:
+        """Return when each request came to and left a place, cut from its segments; nan where it never was."""
+        begun = sum((self.segment(each) for each in _BEFORE_QUEUE), self.floats("sent_ns") / NS_PER_MS) * NS_PER_MS
+        dispatched = begun + self.segment("gateway_queue") * NS_PER_MS
+        if name == "front":
+            return begun, dispatched
+        hop = self.segment("network_wait") / 2 * NS_PER_MS  # there and back are one segment
+        arrived = np.where(self.codes("replica") > 0, dispatched + hop, np.nan)
+        scheduled = arrived + self.segment("engine_queue") * NS_PER_MS
+        if name == "engine":
+            return arrived, scheduled
+        over = self.floats("ended_ns") - hop - self.segment("stream_output") * NS_PER_MS
+        return scheduled, np.maximum(scheduled, over)
 
     def claim(self, name: str) -> Mask:
         """True where a claim holds; where it does not apply it does not hold."""
@@ -131,7 +136,9 @@ class Columns:
         return sorted(self._segments)
 
     def segment(self, name: str) -> Floats:
-        """Return the milliseconds that each request spent in a segment."""
+        """Return the milliseconds that each request spent in a segment, to a ten-millionth."""
+        if name not in self._segments:
+            return np.zeros(self.count)
         return np.concatenate(self._segments[name]).astype(np.float64)
 
     @property

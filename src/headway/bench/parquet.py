@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = Mapping[str, object]
+GROUP_ROWS: Final = 8192  # of a row group: each costs some 40 kB of footer, which stays in memory
 
 
 def has_pyarrow() -> bool:
@@ -56,16 +57,27 @@ class TableFile:
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._writer = pyarrow.parquet.ParquetWriter(path, self._schema)
+        self._waiting: list[pa.Table] = []
 
     def write(self, table: Table) -> None:
-        """Append a row group."""
+        """Append rows."""
         import pyarrow as pa
 
         arrays = [_array(kind, table[name]) for name, kind in self._columns.items()]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._waiting.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        if sum(part.num_rows for part in self._waiting) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=4 * GROUP_ROWS)
+            self._waiting = []
 
     def close(self) -> None:
-        """Write the footer."""
+        """Write what waits, and the footer."""
+        self._flush()
         self._writer.close()
 
     def __enter__(self) -> "TableFile":

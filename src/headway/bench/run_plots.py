@@ -7,7 +7,7 @@ import msgspec
 
 from headway.bench import charts, svg
 from headway.bench.charts import Line, Mark, Plot, duration
-from headway.bench.columns import Columns
+from headway.bench.columns import Columns, SpanName
 from headway.bench.ends import Floats
 from headway.bench.run_view import RunView
 from headway.core.units import NS_PER_MS, NS_PER_S
@@ -117,11 +117,11 @@ def _by_workload(columns: Columns, values: Floats) -> list[Line]:
 
 def waits(columns: Columns) -> str:
     """Where a request was before it ran, as distributions."""
-    spans = (("at the front", "front", GREY), ("at its replica", "engine", BLUE))
-    lines = [
-        Line(label, charts.cdf((columns.floats(f"{n}_to_ns") - columns.floats(f"{n}_from_ns")) / NS_PER_MS), colour)
-        for label, n, colour in spans
-    ]
+    spans: tuple[tuple[str, SpanName, str], ...] = (("at the front", "front", GREY), ("at its replica", "engine", BLUE))
+    lines = []
+    for label, name, colour in spans:
+        came, left = columns.span(name)
+        lines.append(Line(label, charts.cdf((left - came) / NS_PER_MS), colour))
     plot = Plot("Waiting before the first step", "time", "share of requests", is_share=True, is_log=True,
                 is_duration=True)  # fmt: skip
     return charts.draw(plot, lines)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from headway.bench.columns import Columns
+from headway.bench.columns import Columns, SpanName
 from headway.bench.ends import Floats, Mask
 from headway.core.units import NS_PER_S, Ns
 
@@ -102,7 +102,7 @@ def series(run: Run, bins_max: int = BINS_MAX) -> list[Point]:
     sent_ns = np.concatenate([columns.floats("sent_ns"), open_ns])
     ended_ns, completed = columns.floats("ended_ns"), columns.completed
     gone_ns = np.concatenate([ended_ns, np.full(len(open_ns), edges_ns[-1])])
-    ran = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
+    ran = columns.span("run")
     whole = {
         "arrivals_per_s": _happened(sent_ns, edges_ns) / width_s,
         "ended_per_s": _happened(ended_ns, edges_ns) / width_s,
@@ -164,9 +164,9 @@ def _spread(span_ns: tuple[Floats, Floats], amount: Floats, edges_ns: Floats) ->
     return np.maximum(0.0, np.diff(integral)) / (edges_ns[1:] - edges_ns[:-1]) * NS_PER_S
 
 
-def _stood(columns: Columns, span: str, among: Mask, edges_ns: Floats) -> Floats:
+def _stood(columns: Columns, span: SpanName, among: Mask, edges_ns: Floats) -> Floats:
     """Mean number of requests in a span, in each bin."""
-    start, end = columns.floats(f"{span}_from_ns")[among], columns.floats(f"{span}_to_ns")[among]
+    start, end = (edge[among] for edge in columns.span(span))
     return _spread((start, end), end - start, edges_ns) / NS_PER_S
 
 
@@ -205,7 +205,7 @@ def _means(
 
 
 def _tenants(columns: Columns, edges_ns: Floats) -> Mapping[str, Floats]:
-    run = (columns.floats("run_from_ns"), columns.floats("run_to_ns"))
+    run = columns.span("run")
     tokens = columns.floats("prompt_tokens") - columns.floats("cached_tokens") + columns.floats("output_tokens")
     codes, known = columns.codes("tenant"), columns.names("tenant")
     served = {name: float(tokens[codes == code].sum()) for name, code in known.items()}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.bench.ended import end, ms, simulated
 
-from headway.bench.columns import Columns
+from headway.bench.columns import Columns, SpanName
 from headway.bench.ends import RequestEnd, Tokens, table_of
 
 
@@ -15,28 +15,29 @@ def columns(*ends: RequestEnd) -> Columns:
     return found
 
 
+PLACES: tuple[SpanName, ...] = ("front", "engine", "run")
+
+
 def test_where_a_request_stood_is_cut_from_its_segments() -> None:
     found = columns(end("req-0", 100, 10, 30))
-    spans = [
-        [float(found.floats(f"{name}_{edge}_ns")[0]) for edge in ("from", "to")] for name in ("front", "engine", "run")
-    ]
+    spans = [[float(edge[0]) for edge in found.span(name)] for name in PLACES]
     assert spans == [[ms(100), ms(101)], [ms(101), ms(102)], [ms(102), ms(130)]]
 
 
 def test_a_refused_request_stood_at_the_front_only() -> None:
     found = columns(end("req-0", 100))
-    assert (found.floats("front_from_ns")[0], found.floats("front_to_ns")[0]) == (ms(100), ms(101))
-    assert np.isnan(found.floats("engine_from_ns")[0])
-    assert np.isnan(found.floats("run_to_ns")[0])
+    assert [float(edge[0]) for edge in found.span("front")] == [ms(100), ms(101)]
+    assert np.isnan(found.span("engine")[0][0])
+    assert np.isnan(found.span("run")[1][0])
 
 
 def test_spans_of_a_simulated_fleet_follow_each_other_and_end_in_time() -> None:
     _, ends = simulated()
     found = columns(*ends)
-    edges = [found.floats(f"{name}_{edge}_ns") for name in ("front", "engine", "run") for edge in ("from", "to")]
+    edges = [edge for name in PLACES for edge in found.span(name)]
     for earlier, later in pairwise(edges):
-        assert (earlier <= later + 1).all()  # half a nanosecond is rounded
-    assert (edges[-1] <= found.floats("ended_ns") + 1).all()
+        assert (earlier <= later + 1000).all()  # segments are kept to a ten-millionth: 1 us of 10 s
+    assert (edges[-1] <= found.floats("ended_ns") + 1000).all()
 
 
 def test_names_keep_their_code_over_tables() -> None:

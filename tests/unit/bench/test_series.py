@@ -2,7 +2,7 @@ import pytest
 from tests.unit.bench.ended import end, simulated
 from tests.unit.bench.pool_sample import PoolLook
 
-from headway.bench.columns import Columns
+from headway.bench.columns import Columns, SpanName
 from headway.bench.ends import RequestEnd, Tokens, table_of
 from headway.bench.series import OTHERS, TENANTS_MAX, Point, Run, series
 from headway.core.units import NS_PER_MS, NS_PER_S
@@ -36,13 +36,14 @@ def test_mean_numbers_in_queues_obey_littles_law() -> None:  # SPEC J3
     found = columns(ends)
     points = series(Run(found, fleet.sim.now_ns / NS_PER_S), bins_max=37)
     mains = [point.pools["main"] for point in points]
-    for values, span in (
+    spans: tuple[tuple[list[float], SpanName], ...] = (
         ([point.front_waiting or 0.0 for point in points], "front"),
         ([pool.waiting or 0.0 for pool in mains], "engine"),
         ([pool.running or 0.0 for pool in mains], "run"),
-    ):
-        stood_ns = float((found.floats(f"{span}_to_ns") - found.floats(f"{span}_from_ns")).sum())
-        assert area(points, values) == pytest.approx(stood_ns / NS_PER_S)
+    )
+    for values, span in spans:
+        came, left = found.span(span)
+        assert area(points, values) == pytest.approx(float((left - came).sum()) / NS_PER_S)
 
 
 def test_a_request_stands_in_the_bins_that_it_spans() -> None:
