@@ -100,6 +100,7 @@ class Simulation:
         self.copies = Copies(self)
         self.turns = 0
         self.offers = Offers(self)
+        self._is_watched = params.check or params.log
         self._machines: dict[NodeId, Machine] = {}
         self._heap: list[tuple[Ns, int, Do, object]] = []
         self._number = 0
@@ -228,10 +229,11 @@ class Simulation:
         """A node handles an event, and what it answers is done."""
         effects = life.node.handle(event)
         self.turns += 1
-        if self.params.check:
-            life.node.check_invariants()
-        if self.params.log:
-            self.log.write(Turn(life.node.id, life.incarnation, event, effects))
+        if self._is_watched:
+            if self.params.check:
+                life.node.check_invariants()
+            if self.params.log:
+                self.log.write(Turn(life.node.id, life.incarnation, event, effects))
         perform = self._effects
         for effect in effects:
             perform[type(effect)](life, effect)

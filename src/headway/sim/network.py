@@ -33,9 +33,12 @@ class Network:
 
     def arrival(self, src: NodeId, dst: NodeId, at_ns: Ns) -> Ns:
         """When a message sent now arrives."""
-        extra = 0 if self.delay is None else self.delay(src, dst, at_ns)
-        pair = (src, dst)
-        arrival = max(at_ns + self.params.latency_ns + extra, self._last.get(pair, 0))
+        arrival, pair = at_ns + self.params.latency_ns, (src, dst)
+        if self.delay is not None:
+            arrival += self.delay(src, dst, at_ns)
+        last = self._last.get(pair, 0)
+        if last > arrival:
+            arrival = last
         self._last[pair] = arrival
         return arrival
 
