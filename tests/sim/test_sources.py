@@ -1,7 +1,7 @@
 """Sources are pulled while the simulation runs, and what is over is handed on: memory holds what is in flight."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headway.core.decisions import Decision
 from headway.core.evidence import EvidenceRecord
@@ -38,7 +38,7 @@ class Steady:
             self.pulled += 1
             yield offered(f"req-{place}-0", NS_PER_MS + place * GAP)
 
-    def after(self, request: RequestId, ended_ns: Ns) -> Offered | None:
+    def after(self, request: RequestId, ended_ns: Ns, answer: Sequence[int] | None = None) -> Offered | None:
         if not self.turns:
             return None
         self.ended.append((request, ended_ns))
