@@ -12,6 +12,8 @@ are repeated until the limit ends, and counted. `--publish` writes RESULTS.md an
 import argparse
 import datetime
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -184,9 +186,16 @@ class Run:
     def measure(self, case: Case) -> Round | None:
         """One round, or None when its canary fails."""
         self._number, self._rounds = self._number + 1, self._rounds + 1
-        found = measure(case, self._folder / f"{self._number}-{case.name}", self._canary)
+        options = self._options
+        found = measure(
+            case, self._folder / f"{self._number}-{case.name}", self._canary, is_strict=not options.accept_busy
+        )
+        if isinstance(found, Verdict):
+            print(f"{case.name}: given up; {found.told()}", flush=True)
+            self._discarded += 1
+            return None
         print(f"{case.name}: {found.verdict.told()}", flush=True)
-        if found.verdict.passes or self._options.accept_busy:
+        if found.verdict.passes or options.accept_busy:
             self._verdicts.append(found.verdict)
             return found
         self._discarded += 1
@@ -241,6 +250,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.accept_busy and options.publish:
         parser.error("--publish needs rounds whose canary passed: leave out --accept-busy")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and logs are cleared away
     run = Run(options)
     until = run.deadline
     try:

@@ -17,7 +17,7 @@ SPIN = 60_000  # about 2 ms
 EVERY_S = 0.5
 SPIN_P50, SPIN_P90 = 1.15, 1.5  # times the quiet value
 OTHERS, STEAL = 0.06, 0.02  # of all cores; what others may take can be set
-TICKS = os.sysconf("SC_CLK_TCK")
+HOPELESS = 3.0  # times what others may take
 
 
 def spin_ms() -> float:
@@ -110,6 +110,12 @@ class Canary:
             steal / every,
             self._others_max,
         )
+
+    def is_hopeless(self) -> bool:
+        """Others have taken so much until now that the round cannot pass any more, or hardly."""
+        busy, _, every = (b - a for a, b in zip(self._before, machine(), strict=True))
+        others = busy - (ticks(tree(os.getpid())) - self._own)
+        return others > HOPELESS * self._others_max * every
 
     def alone(self, seconds: float) -> Verdict:
         """Look at the machine while nothing of ours runs."""

@@ -31,6 +31,8 @@ from headway.workload.arrivals import poisson
 from headway.workload.step_logs import read_steps
 
 READY_S = 120.0
+OVERRUN_S = 30.0  # after the last arrival: a machine that is ours has long answered
+LOOK_S = 8.0  # between two looks at the canary
 LEAD_NS = 3 * NS_PER_S  # before the first request that counts
 # What runs for the first time in a process is slow: these come before, live and simulated, and are not compared. They
 # overlap, so that every replica gets some.
@@ -123,8 +125,12 @@ def serving(config: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def measure(case: Case, folder: Path, canary: Canary) -> Round:
-    """Serve, offer, record."""
+def measure(case: Case, folder: Path, canary: Canary, is_strict: bool) -> Round | Verdict:
+    """Serve, offer, record.
+
+    A round that is given up leaves its verdict only: it takes far longer than its arrivals, or, with `is_strict`, it is
+    clear after a while that the machine is not ours.
+    """
     folder.mkdir(parents=True)
     file = folder / "headway.toml"
     file.write_text(case.config + f'\n[telemetry]\nevent_logs = "{folder}"\n')
@@ -132,13 +138,27 @@ def measure(case: Case, folder: Path, canary: Canary) -> Round:
     with serving(file) as url:
         began = time.monotonic()
         canary.start()
-        seen = asyncio.run(send(url, case.model, case.asks))
+        seen = asyncio.run(_watched(url, case, canary, is_strict))
         verdict = canary.stop()
+        if seen is None:
+            return verdict
         past_s = time.monotonic() - began + 1
         with urllib.request.urlopen(f"{url}/debug/trace?seconds={past_s:.0f}&format=steps", timeout=30) as answer:
             (folder / "steps.jsonl").write_bytes(answer.read())
     steps = read_steps((folder / "steps.jsonl").read_bytes(), "steps.jsonl")
     return Round(case, seen, read_run(folder), steps, config, folder, verdict)
+
+
+async def _watched(url: str, case: Case, canary: Canary, is_strict: bool) -> dict[str, Outcome] | None:
+    until = time.monotonic() + case.asks[-1].at_ns / NS_PER_S + OVERRUN_S
+    load = asyncio.create_task(send(url, case.model, case.asks))
+    while not load.done():
+        await asyncio.wait({load}, timeout=LOOK_S)
+        if not load.done() and (time.monotonic() > until or (is_strict and canary.is_hopeless())):
+            load.cancel()
+            await asyncio.wait({load})
+            return None
+    return load.result()
 
 
 def compare(there: Round, costs: Overheads, truth: Callable[[NodeId], StepTruth]) -> Comparison:
