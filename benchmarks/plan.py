@@ -34,9 +34,9 @@ from headway.workload.spec import Diffusion, PictureShape, SloParams, Synthetic
 
 OPEN = FrontConfig(admission=PolicyChoice("open"))
 EXACT = TruthParams(scale=1.0, jitter=0.0, spread=0.0)
-# DistServe's figure of its data sets: 755.5 tokens in and 200.3 out on average. Deviation over mean is assumed; OPT's
-# context of 2048 cuts.
-SHAREGPT = (Lengths(mean=755.5, cv=0.9, longest=1900), Lengths(mean=200.3, cv=0.9, longest=1024))
+# DistServe's figure of its data sets: 755.5 tokens in and 200.3 out on average; OPT's context of 2048 cuts. Deviation
+# over mean of prompts as in the 300 ShareGPT prompts of LLMServingSim's vLLM log (0.64); of outputs assumed.
+SHAREGPT = (Lengths(mean=755.5, cv=0.64, longest=1900), Lengths(mean=200.3, cv=0.9, longest=1024))
 
 
 def distserve(rate: float, count: int, plan: PlanParams) -> Scenario:

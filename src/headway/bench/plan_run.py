@@ -136,6 +136,8 @@ class Trials:
         self._base, self._plan, self._sweep = base, plan, sweep
         self._sent = load.sent
         self._known: dict[tuple[str, Sizes, bool], Judged] = {}
+        self._lasting: dict[tuple[str, Sizes], Judged] = {}
+        self._devices: dict[tuple[str, Sizes], int] = {}
         self.runs = 0
 
     def judge(self, tried: Sequence[Tried]) -> list[Judged]:
@@ -151,6 +153,7 @@ class Trials:
             results[key].append(result)
         for key, one in missing.items():
             self._known[key] = self._judged(one, results[key])
+            self._devices[one.layout.name, one.sizes] = one.layout.devices(one.sizes)
         return [judged for one in tried if (judged := self._find(one)) is not None]
 
     def _find(self, one: Tried) -> Judged | None:
@@ -160,15 +163,23 @@ class Trials:
             return bounded
         return self._known.get((one.layout.name, one.sizes, True))
 
-    def confirm(self, layout: Layout, sizes: Sizes) -> float:
-        """Return the attainment under a load that lasts longer: where queues grow it falls."""
+    def lasting(self, tried: Sequence[Tried]) -> list[Judged]:
+        """Judge, by the first seed, under a load that lasts longer: where queues or batches grow, it attains less."""
         longer = _longer(self._base, self._plan.confirm)
-        if longer == self._base:
-            return 1.0
-        cell = self._cell(Tried(layout, sizes), self._plan.seeds[0], None, longer)
-        self.runs += 1
-        summary = self._sweep.evaluate([cell])[0].summary
-        return 0.0 if summary is None else summary.attainment
+        missing = [one for one in tried if (one.layout.name, one.sizes) not in self._lasting]
+        cells = [self._cell(one, self._plan.seeds[0], None, longer) for one in missing]
+        self.runs += len(cells)
+        for one, result in zip(missing, self._sweep.evaluate(cells) if cells else [], strict=True):
+            self._lasting[one.layout.name, one.sizes] = self._judged(one, [result])
+        return [self._lasting[one.layout.name, one.sizes] for one in tried]
+
+    def curves(self) -> dict[str, tuple[tuple[int, float], ...]]:
+        """Return, by layout, devices and attainment of what was run to its end."""
+        found: dict[str, dict[int, float]] = {}
+        for (name, _, _), judged in self._known.items():
+            if judged.is_whole:
+                found.setdefault(name, {})[self._devices[name, judged.sizes]] = judged.attainment
+        return {name: tuple(sorted(points.items())) for name, points in found.items()}
 
     @staticmethod
     def _key(one: Tried) -> tuple[str, Sizes, bool]:

@@ -18,7 +18,7 @@ from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
 
 SHOWN: Final = 16  # rows of the ranking that are printed
-RANKED: Final = 3  # runners-up that get an answer of their own
+RANKED: Final = 2  # runners-up that get an answer of their own
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Why a layout lost: what it attains with no more than the winner has."""
+    """Why a layout lost: what it attains, under the longer load, with no more than the winner has."""
 
     name: str
     sizes: Sizes
@@ -62,6 +62,7 @@ class PlanResult(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     runs: int = 0
     seeds: tuple[int, ...] = ()
+    curves: dict[str, tuple[tuple[int, float], ...]] = {}  # by layout: devices and attainment of whole runs
     notes: tuple[str, ...] = ()
 
     @property
@@ -114,6 +115,9 @@ class Planner:
         if best is None or best.sizes is None:
             return
         cap, search = self.search.cap, self.search
+        fewer = [less for less in reduced(best.sizes) if sum(less)]
+        found = self.trials.lasting([Tried(best.layout, less) for less in fewer])
+        self.losses += [_loss(best, less, judged) for less, judged in zip(fewer, found, strict=True)]
         name = best.layout.name
         others = [one for one in search.answers.values() if one.layout.name != name and one.layout.mode != "mix"]
         others.sort(
@@ -121,7 +125,7 @@ class Planner:
         )
         for answer in [one for one in others if one.state != "fails"][:RANKED]:
             sizes = within(search, answer.layout, cap)
-            judged = None if sizes is None else self.trials.judge([Tried(answer.layout, sizes, is_whole=True)])[0]
+            judged = None if sizes is None else self.trials.lasting([Tried(answer.layout, sizes)])[0]
             self.losses.append(_loss(answer, sizes, judged))
             if answer.state in ("lost", "pruned"):
                 search.settle(answer.layout, sizes)
@@ -148,6 +152,7 @@ class Planner:
             rules=tuple(self._rules()),
             runs=self.trials.runs,
             seeds=plan.seeds,
+            curves=self.trials.curves(),
             notes=tuple(self._notes()),
         )
 
@@ -208,6 +213,15 @@ def base_of(scenario: Scenario, plan: PlanParams, templates: Sequence[PoolParams
     return msgspec.structs.replace(scenario, pools=tuple(templates), workload=tuple(workload), plan=None)
 
 
+def reduced(sizes: Sizes) -> list[Sizes]:
+    """One replica less, of each part in turn."""
+    return [
+        tuple(size - (at == place) for at, size in enumerate(sizes))
+        for place, number in enumerate(sizes)
+        if number > 1 or len(sizes) == 1
+    ]
+
+
 def within(search: Search, layout: Layout, cap: float) -> Sizes | None:
     """The most replicas that cost no more than `cap`, in the ratio of the bounds; None: not even the fewest."""
     best, number = None, 1
@@ -223,7 +237,10 @@ def within(search: Search, layout: Layout, cap: float) -> Sizes | None:
 def _loss(answer: Answer, sizes: Sizes | None, judged: Judged | None) -> Loss:
     if sizes is None or judged is None:
         return Loss(answer.layout.name, answer.layout.least, None, "one replica of it already costs more")
-    return Loss(answer.layout.name, sizes, judged.attainment, judged.error or judged.limit)
+    limit = judged.error or judged.limit
+    if any(size < least for size, least in zip(sizes, answer.layout.least, strict=True)):
+        limit += ", below what the load needs at least"
+    return Loss(answer.layout.name, sizes, judged.attainment, limit)
 
 
 def _row(answer: Answer) -> Row:
@@ -261,7 +278,8 @@ def text(result: PlanResult) -> str:
     if len(result.rows) > SHOWN:
         lines.append(f"and {len(result.rows) - SHOWN} more, none of them better")
     if result.losses:
-        lines += ["", "with no more than the winner's " + ("devices" if result.objective == "devices" else "dollars")]
+        unit = "devices" if result.objective == "devices" else "dollars"
+        lines += ["", f"with one replica less, and others with no more than the winner's {unit}, under the longer load"]
         for loss in result.losses:
             what = (
                 loss.limit if loss.attainment is None else f"{loss.attainment:.1%}, bound by {loss.limit or 'nothing'}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headway.cli.outputs import check_writable
+from headway.cli.outputs import check_writable, writing
 
 if TYPE_CHECKING:
     from headway.bench.plan_search import Watched
@@ -70,6 +70,11 @@ def plan(
         print("interrupted: the ranking so far", file=sys.stderr)
     result = planner.answer()
     print(msgspec.json.encode(result).decode() if as_json else text(result))
+    if out is not None:
+        from headway.bench.plan_report import plan_page
+
+        with writing("--out", out):
+            out.write_text(plan_page(scenario.stem, result))
     if not result.complete:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:

@@ -124,15 +124,15 @@ def test_targets_are_milliseconds() -> None:
 
 def test_a_queue_that_grows_is_no_answer_even_if_the_load_ends_in_time() -> None:
     """One replica serves fewer than arrive; 30 requests are over before the queue is long."""
-    scenario = linear(30.0, count=30, targets=Targets(ttft_ms=600.0))
+    scenario = linear(60.0, count=30, targets=Targets(ttft_ms=600.0))
     plan = PlanParams(tp=(1,), devices_max=16, confirm=8.0)
     planner, result = planned(msgspec.structs.replace(scenario, plan=plan))
     assert result.best is not None
-    assert planner.trials.confirm(planner.layouts[0], result.best.sizes) >= 0.9
-    one = (result.best.sizes[0] - 1,)
-    if one[0]:
-        judged = planner.trials.judge([Tried(planner.layouts[0], one)])[0]
-        assert not (judged.holds and judged.low >= 0.9 and planner.trials.confirm(planner.layouts[0], one) >= 0.9)
+    assert planner.trials.lasting([Tried(planner.layouts[0], result.best.sizes)])[0].attainment >= 0.9
+    # With one replica less the short load is over before anything is late; the long one is not.
+    less = Tried(planner.layouts[0], (result.best.sizes[0] - 1,))
+    assert planner.trials.judge([less])[0].attainment >= 0.9
+    assert planner.trials.lasting([less])[0].attainment < 0.9
 
 
 def test_a_winner_is_proven_over_the_seeds() -> None:
@@ -184,10 +184,12 @@ def test_losers_say_what_they_attain_with_the_winners_devices() -> None:
     plan = PlanParams(tp=(1, 2), modes=("mixed",), devices_max=8, confirm=1.0)
     _, result = planned(catalogued(plan, rate=40.0))
     assert result.best is not None
-    assert result.losses
-    for loss in result.losses:
-        assert loss.name != result.best.name
-        assert loss.attainment is None or loss.attainment <= 1.0
+    fewer, *others = result.losses
+    assert (fewer.name, fewer.sizes) == (result.best.name, (result.best.sizes[0] - 1,))
+    assert fewer.attainment is not None
+    assert fewer.attainment < 0.9
+    assert fewer.limit == "TTFT (queue), below what the load needs at least"
+    assert [loss.name for loss in others] == ["A100-80G TP2"]
 
 
 def test_what_promises_nothing_cannot_be_planned() -> None:

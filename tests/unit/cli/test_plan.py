@@ -64,3 +64,14 @@ def test_progress_goes_to_stderr(scenario: str) -> None:
     result = CliRunner().invoke(app, [scenario, "--processes", "1", "--progress"])
     assert "1 of 1 layouts" in result.stderr
     assert "1 of 1 layouts" not in result.stdout
+
+
+def test_the_page_needs_nothing_beside_it(scenario: str, tmp_path: Path) -> None:
+    out = tmp_path / "plan.html"
+    result = CliRunner().invoke(app, [scenario, "--processes", "1", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    page = out.read_text()
+    assert page.count("<svg") == 2
+    assert "Ranking" in page
+    assert "src=" not in page
+    assert "href=" not in page
