@@ -4,27 +4,28 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 from typer.models import OptionInfo
 
-from headway.bench.scenarios import REPLICAS
-from headway.bench.simulated import RunResult, config_hash, run_table
-from headway.bench.simulated import simulate as run_scenario
 from headway.cli.outputs import check_folder, check_writable, writing
-from headway.cli.progress import EXIT_INTERRUPTED, watching
-from headway.cli.scenario import keys_text, parse_setting, read_config, scenario_of
 from headway.core.errors import InvariantError
-from headway.sim.pools import PoolParams
-from headway.sim.scenario import Scenario
-from headway.workload.spec import Synthetic
+
+if TYPE_CHECKING:  # the simulator takes its time to import, and --help needs none of it
+    from headway.bench.simulated import RunResult
+    from headway.sim.scenario import Scenario
 
 app = typer.Typer(add_completion=False)
-_DEFAULT: Final = Scenario()
-_POOL, _WORKLOAD = PoolParams(replicas=REPLICAS), Synthetic()
-_RATE: Final = _WORKLOAD.arrivals.rate_per_s
+DEFAULTS: Final[Mapping[str, object]] = {  # of `sim.scenario`, which --help does not import; a test compares them
+    "rate": 10.0,
+    "requests": 200,
+    "replicas": 2,
+    "router": "cost_aware",
+    "order": "fcfs",
+    "seed": 0,
+}
 
 
 def _option(text: str, default: object) -> OptionInfo:
@@ -34,8 +35,10 @@ def _option(text: str, default: object) -> OptionInfo:
     return found
 
 
-def replay_hint(scenario: Scenario, files: Sequence[str], changes: Mapping[str, object]) -> str:
+def replay_hint(scenario: "Scenario", files: Sequence[str], changes: Mapping[str, object]) -> str:
     """Return seed, configuration hash and the command that runs the same simulation again."""
+    from headway.bench.simulated import config_hash
+
     words = ["headway", "simulate", *files]
     for name, value in changes.items():
         words += ["--set", f"{name}={msgspec.json.encode(value).decode()}"]
@@ -45,11 +48,15 @@ def replay_hint(scenario: Scenario, files: Sequence[str], changes: Mapping[str, 
 
 def _print_keys(wanted: bool) -> None:
     if wanted:
+        from headway.cli.scenario import keys_text
+
         typer.echo(keys_text(), nl=False)
         raise typer.Exit
 
 
-def _read(scenario: Path | None, config: Path | None, changes: Mapping[str, object]) -> Scenario:
+def _read(scenario: Path | None, config: Path | None, changes: Mapping[str, object]) -> "Scenario":
+    from headway.cli.scenario import read_config, scenario_of
+
     served = None if config is None else read_config(config)
     if served is not None:
         for note in served.notes:
@@ -65,12 +72,12 @@ def simulate(
         Path | None, typer.Argument(help=r"TOML file with \[\[pools]], \[\[workload]], \[targets] and more.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Try a configuration of `headway serve`.")] = None,
-    rate: Annotated[float | None, _option("Arrivals per second.", _RATE)] = None,
-    requests: Annotated[int | None, _option("Requests to send.", _WORKLOAD.count)] = None,
-    replicas: Annotated[int | None, _option("LLM replicas.", _POOL.replicas)] = None,
-    router: Annotated[str | None, _option("See `headway policies router`.", _DEFAULT.front.router.type)] = None,
-    order: Annotated[str | None, _option("See `headway policies order`.", _POOL.scheduler.order.type)] = None,
-    seed: Annotated[int | None, _option("The same seed, the same log.", _DEFAULT.seed)] = None,
+    rate: Annotated[float | None, _option("Arrivals per second.", DEFAULTS["rate"])] = None,
+    requests: Annotated[int | None, _option("Requests to send.", DEFAULTS["requests"])] = None,
+    replicas: Annotated[int | None, _option("LLM replicas.", DEFAULTS["replicas"])] = None,
+    router: Annotated[str | None, _option("See `headway policies router`.", DEFAULTS["router"])] = None,
+    order: Annotated[str | None, _option("See `headway policies order`.", DEFAULTS["order"])] = None,
+    seed: Annotated[int | None, _option("The same seed, the same log.", DEFAULTS["seed"])] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any key: pools.scheduler.max_seqs=8")] = None,
     out: Annotated[Path | None, typer.Option(help="Write summary, requests, decisions and report to a folder.")] = None,
     progress: Annotated[
@@ -83,6 +90,10 @@ def simulate(
     ] = False,
 ) -> None:
     """Run a workload on a virtual clock and print what clients and replicas would see."""
+    from headway.bench.simulated import simulate as run_scenario
+    from headway.cli.progress import watching
+    from headway.cli.scenario import parse_setting
+
     check_writable("--log", log)
     check_folder("--out", out)
     options: dict[str, object] = {
@@ -107,7 +118,10 @@ def simulate(
     _report(result, out, log, as_json)
 
 
-def _report(result: RunResult, out: Path | None, log: Path | None, as_json: bool) -> None:
+def _report(result: "RunResult", out: Path | None, log: Path | None, as_json: bool) -> None:
+    from headway.bench.simulated import run_table
+    from headway.cli.progress import EXIT_INTERRUPTED
+
     summary = result.summary
     print(msgspec.json.encode(summary).decode() if as_json else run_table(summary))
     if out is not None and not as_json:

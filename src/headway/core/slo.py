@@ -1,17 +1,21 @@
 """What the requests of a load are promised, and measured against."""
 
+from typing import Annotated
+
 import msgspec
 
 from headway.core.request import Slo
 from headway.core.units import NS_PER_MS, Ns
 
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
 
 class Targets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The SLO that goodput counts against; None: no promise."""
 
-    ttft_ms: float | None = None  # to the first token; no promise to a picture, which has none
-    tpot_ms: float | None = None  # per output token after the first, of text as well
-    e2e_ms: float | None = None  # to the end
+    ttft_ms: Positive | None = None  # to the first token; no promise to a picture, which has none
+    tpot_ms: Positive | None = None  # per output token after the first, of text as well
+    e2e_ms: Positive | None = None  # to the end
 
     def slo(self, sent_ns: Ns, *, is_text: bool = True) -> Slo:
         """Return the deadlines of a request that is sent at a time."""

@@ -19,7 +19,8 @@ def entry_named(kind: str, name: str, known: Mapping[str, T], extra: Mapping[str
     folded = {key.lower(): key for table in (known, extra) for key in table}
     if (key := folded.get(name.lower())) is not None:
         return extra[key] if key in extra else known[key]
-    near = get_close_matches(name.lower(), list(folded), n=1)
+    near = [key for key in sorted(folded) if key.startswith(name.lower())]
+    near = near or get_close_matches(name.lower(), list(folded), n=1)
     hint = f"did you mean {folded[near[0]]!r}?" if near else f"known are {', '.join(sorted(folded.values()))}."
     raise ConfigError(f"{kind} {name!r} is in no catalogue; {hint} A user file can add it")
 

@@ -78,6 +78,8 @@ def build(tree_type: type[S], layers: Sequence[Layer]) -> tuple[S, list[Sourced]
         _merge(tree_type, merged, layer.values, "", layer.origin, origins)
     fault = wrong_value(tree_type, merged)
     if fault is not None:
+        if not fault.key:  # the sections do not fit each other; the text says which
+            raise ConfigError(": ".join([*dict.fromkeys(layer.origin for layer in layers if layer.values), fault.text]))
         origin = _origin(fault.key, origins)
         raise ConfigError((f"{origin}: " if origin else "") + f"key `{fault.key}`: {fault.text}")
     built = msgspec.convert(merged, tree_type)

@@ -22,7 +22,8 @@ def type_text(hint: object) -> str:
     """A type as an operator reads it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        limits = [text for meta in arguments[1:] if isinstance(meta, msgspec.Meta) for text in _limits(meta)]
+        parts = "character(s)" if arguments[0] is str else "entries"
+        limits = [text for meta in arguments[1:] if isinstance(meta, msgspec.Meta) for text in _limits(meta, parts)]
         return type_text(arguments[0]) + (f" ({', '.join(limits)})" if limits else "")
     if origin in (Union, UnionType):
         kinds = tags(hint)
@@ -57,14 +58,14 @@ def tags(hint: object) -> tuple[str, tuple[str, ...]] | None:
     return str(configs[0].tag_field), tuple(str(config.tag) for config in configs)
 
 
-def _limits(meta: msgspec.Meta) -> Iterator[str]:
+def _limits(meta: msgspec.Meta, parts: str) -> Iterator[str]:
     signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
     for name, sign in signs:
         value = getattr(meta, name)
         if value is not None:
             yield f"{sign} {value}"
     if meta.min_length is not None:
-        yield f"at least {meta.min_length} character(s)"
+        yield f"at least {meta.min_length} {parts}"
     if meta.max_length is not None:
         yield f"at most {meta.max_length}"
 

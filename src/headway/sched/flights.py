@@ -4,6 +4,7 @@ Admission that looks at the decode load of now lets in a wave while it is low an
 high: the load of a decode replica follows what was admitted by the time of a prefill. So the look is at its end.
 """
 
+from math import exp2
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from headway.sched.book import Tracked
 from headway.sched.router.fleet_view import expected_output
 
 NEWS: Final = 0.05  # weight of a report in the pace of a replica
+IDLE_HALF_NS: Final = NS_PER_S  # without work, half of what prompts slowed its steps is forgotten in this time
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -39,9 +41,9 @@ class Flights:
     def __init__(self) -> None:
         self._at: dict[NodeId, dict[RequestId, Tracked]] = {}
         self._where: dict[RequestId, NodeId] = {}
-        self._pace: dict[NodeId, float] = {}  # measured step time over the believed one, smoothed
+        self._pace: dict[NodeId, tuple[float, Ns]] = {}  # measured step time over the believed one, smoothed; when last
 
-    def heard(self, report: ReplicaReport) -> None:
+    def heard(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Learn how much longer steps take than a decode step of their batch is believed to.
 
         The belief is a step without prompts; how much they slow it follows the load, and swings from step to step. An
@@ -50,16 +52,23 @@ class Flights:
         believed_ns = _believed_ns(report, report.running, report.running_kv_tokens)
         if report.running and report.step_ns and believed_ns > 0:
             ratio = report.step_ns / believed_ns
-            known = self._pace.get(report.replica, ratio if report.step_cost is None else 1.0)
-            self._pace[report.replica] = known + NEWS * (ratio - known)
+            known = self._paced(report, at_ns) if report.replica in self._pace or report.step_cost else ratio
+            self._pace[report.replica] = known + NEWS * (ratio - known), at_ns
 
     def left(self, node: NodeId) -> None:
         """The replica is gone."""
         self._pace.pop(node, None)
 
-    def _step_ns(self, report: ReplicaReport, rows: float, kv_tokens: float) -> float:
-        known = self._pace.get(report.replica, 0.0 if report.step_cost is None else 1.0)
-        return known * _believed_ns(report, rows, kv_tokens)
+    def _paced(self, report: ReplicaReport, at_ns: Ns) -> float:
+        """The pace as of now. A replica that runs nothing tells nothing, and its prompts of then slow nobody now: what
+        is left of them fades, or admission would refuse an idle replica for the crowd it had."""
+        known, since_ns = self._pace.get(report.replica, (0.0 if report.step_cost is None else 1.0, at_ns))
+        if report.step_cost is None or at_ns - since_ns <= IDLE_HALF_NS // 10:  # reports of one that works come sooner
+            return known
+        return 1.0 + (known - 1.0) * exp2(-(at_ns - since_ns) / IDLE_HALF_NS)
+
+    def _step_ns(self, report: ReplicaReport, rows: float, kv_tokens: float, at_ns: Ns) -> float:
+        return self._paced(report, at_ns) * _believed_ns(report, rows, kv_tokens)
 
     def begun(self, tracked: Tracked, node: NodeId) -> None:
         """The request goes to a replica that will decode it."""
@@ -82,13 +91,13 @@ class Flights:
         """How the replica will be when the request begins to decode there. O(requests in flight there)."""
         flights = self._at.get(report.replica, {})
         others = max(0, report.running + report.waiting - len(flights))  # of other fronts: taken to stay
-        step_ns = self._step_ns(report, len(flights) + others, report.running_kv_tokens)
+        step_ns = self._step_ns(report, len(flights) + others, report.running_kv_tokens, moment.at_ns)
         rows = [row for item in flights.values() if (row := _row(item, moment, step_ns)) is not None]
         count = len(rows) + others + moment.rows
         kv_tokens = sum(row.kv_tokens for row in rows) + moment.kv_tokens
         prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
         total, need = report.kv_blocks_total * report.block_size, prompt + expected_output(request)
-        then_ns = self._step_ns(report, count + 1, kv_tokens + prompt)
+        then_ns = self._step_ns(report, count + 1, kv_tokens + prompt, moment.at_ns)
         return Outlook(
             step_seconds=then_ns / NS_PER_S,
             room_seconds=_room_ns(rows, kv_tokens + need - total, moment.until_ns) / NS_PER_S if total else 0.0,

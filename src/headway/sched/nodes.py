@@ -199,7 +199,7 @@ class FrontNode:
                 front.finished(src, message, at_ns)
             case Report():
                 self.router.hear(message.report, at_ns)
-                self.dispatch.gate.flights.heard(message.report)
+                self.dispatch.gate.flights.heard(message.report, at_ns)
                 self._out.extend(Record(decision) for decision in message.decisions)
             case Refused():
                 front.refused(src, message, at_ns)

@@ -63,10 +63,10 @@ class TruthParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Replicas that are alike."""
 
-    name: str = "pool"
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "pool"
     kind: Literal["llm", "diffusion"] = "llm"
     role: Literal["mixed", "prefill", "decode"] = "mixed"
-    replicas: Count = 1  # to begin with
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1  # to begin with
     replicas_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that an orchestrator may start; unset: no more
     start: ColdStartParams = ColdStartParams()  # what a replica takes before it serves
     start_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in place of the phases of `start`

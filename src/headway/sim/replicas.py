@@ -38,6 +38,14 @@ class LlmReplica(msgspec.Struct, frozen=True):
 
 def llm_replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     """Return what the replicas of a pool are; reads the pool's cost file. Raises ConfigError for what fits nowhere."""
+    try:
+        return _replica(pool, catalogue)
+    except ConfigError as error:
+        named = f"pool {pool.name}: "
+        raise ConfigError(f"{error}" if f"{error}".startswith(named) else f"{named}{error}") from None
+
+
+def _replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
     if pool.role != "mixed" and pool.scheduler.pool == "counting":
         raise ConfigError(
             f"pool {pool.name}: role = {pool.role} hands blocks over, and scheduler.pool = 'counting' has none; "

@@ -33,6 +33,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert "HEAVY []" in answer.stdout.splitlines()
 
 
+@pytest.mark.parametrize("command", ["simulate", "plan", "sweep", "compare", "calibrate"])
+def test_help_of_a_command_does_not_import_the_simulator(command: str) -> None:
+    program = (  # typer lays out its help with rich
+        "import sys\n"
+        "from headway.cli import main\n"
+        f"try:\n    main([{command!r}, '--help'])\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        f"print('HEAVY', [name for name in {(*HEAVY[:-1], 'headway.sim.driver')!r} if name in sys.modules])\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in answer.stdout.splitlines()
+
+
 def test_help_lists_exactly_the_commands_whose_module_exists() -> None:
     text = help_text()
     listed = [name for name in COMMANDS if f"\n  {name} " in text]

@@ -6,11 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from headway.bench import results
+from headway.bench.scenarios import read_scenario
 from headway.bench.simulated import config_hash
 from headway.cli.compare import app as compare_app
 from headway.cli.scenario import keys_text, parse_setting, scenario_of
-from headway.cli.simulate import app
+from headway.cli.simulate import DEFAULTS, app
 from headway.core.errors import ConfigError, InvariantError
+from headway.workload.spec import Synthetic
 
 SMALL = ["--requests", "12", "--rate", "50", "--set", "workload.output.mean=8", "--set", "workload.prompt.mean=20"]
 
@@ -50,7 +52,7 @@ def test_a_failed_simulation_says_how_to_run_it_again(monkeypatch: pytest.Monkey
     def broken(*_: object, **__: object) -> None:
         raise InvariantError("replica rep-0: 3 stays, 2 requests")
 
-    monkeypatch.setattr("headway.cli.simulate.run_scenario", broken)
+    monkeypatch.setattr("headway.bench.simulated.simulate", broken)
     result = CliRunner().invoke(app, [*SMALL, "--seed", "7", "--router", "round_robin"])
     assert result.exit_code == 1
     assert "3 stays, 2 requests" in result.stderr
@@ -103,3 +105,17 @@ def test_without_pyarrow_it_is_said_where_the_requests_are(tmp_path: Path, monke
     result = CliRunner().invoke(app, [*SMALL, "--out", str(tmp_path / "a")], catch_exceptions=False)
     assert "requests go to requests.jsonl: Parquet needs the extra `parquet` (pyarrow)" in result.stderr
     assert len((tmp_path / "a" / "requests.jsonl").read_bytes().splitlines()) == 12
+
+
+def test_the_defaults_that_help_shows_are_those_of_a_scenario() -> None:
+    whole = read_scenario(None, {})
+    (pool,), (workload,) = whole.pools, whole.workload
+    assert isinstance(workload, Synthetic)
+    assert {
+        "rate": workload.arrivals.rate_per_s,
+        "requests": workload.count,
+        "replicas": pool.replicas,
+        "router": whole.front.router.type,
+        "order": pool.scheduler.order.type,
+        "seed": whole.seed,
+    } == DEFAULTS

@@ -5,7 +5,7 @@ from tests.unit.sched.router.views import llm, report
 from headway.core.events import RequestArrived
 from headway.core.ids import NodeId
 from headway.core.reports import ReplicaReport, StepCoefficients
-from headway.core.units import NS_PER_MS
+from headway.core.units import NS_PER_MS, NS_PER_S
 from headway.sched.admission.protocol import Outlook
 from headway.sched.book import Tracked
 from headway.sched.flights import Flights, Moment
@@ -26,7 +26,7 @@ def flight(name: str, *, prompt: int = 100, output: int = 50, due_ms: int = 0, e
 
 def look(flights: Flights, until_ms: int, at: ReplicaReport | None = None, rows: float = 0.0) -> Outlook:
     told = at or report("rep-a", 1, step_ns=STEP, running=max(1, len(flights)), kv_blocks_total=100, block_size=16)
-    flights.heard(told)
+    flights.heard(told, 0)
     told = at or msgspec.structs.replace(told, running=len(flights))
     return flights.foresee(llm("req-new", prompt=160), told, Moment(0, until_ms * NS_PER_MS, rows, rows * 100))
 
@@ -64,7 +64,7 @@ def test_a_relayed_answer_is_taken_to_advance_by_the_step_time() -> None:
     tracked = flight("req-1", emitted=0)
     flights.begun(tracked, A)
     told = report("rep-a", 1, step_ns=STEP, running=1)
-    flights.heard(told)
+    flights.heard(told, 0)
     request = llm("req-new")
     later = Moment(300 * NS_PER_MS, 301 * NS_PER_MS)
     assert flights.foresee(request, told, later).rows == 1
@@ -89,7 +89,7 @@ def test_a_step_of_another_batch_is_the_measured_one_as_the_belief_says_it_chang
     flights = Flights()
     assert look(flights, 10, msgspec.structs.replace(told, step_ns=0)).step_seconds == pytest.approx(0.011)
     for _ in range(200):
-        flights.heard(told)
+        flights.heard(told, 0)
     assert look(flights, 10, told).step_seconds == pytest.approx(0.022, rel=1e-3)  # 5 rows of other fronts, and it
 
 
@@ -97,8 +97,24 @@ def test_one_long_step_is_no_pace() -> None:
     flights = Flights()
     steady = report("rep-a", 1, step_ns=STEP, running=1)
     for _ in range(100):
-        flights.heard(steady)
+        flights.heard(steady, 0)
     found = look(flights, 10, msgspec.structs.replace(steady, step_ns=10 * STEP)).step_seconds
     assert 0.01 < found < 0.015
     flights.left(A)
     assert look(flights, 10, msgspec.structs.replace(steady, step_ns=10 * STEP)).step_seconds == pytest.approx(0.1)
+
+
+def test_an_idle_replica_is_not_judged_by_the_crowd_it_had() -> None:  # SPEC A7
+    cost = StepCoefficients(base_ns=10.0 * NS_PER_MS, row_ns=0.0, kv_ns=0.0, token_ns=0.0, pair_ns=0.0)
+    told = report("rep-a", 1, step_ns=100 * NS_PER_MS, running=5, step_cost=cost)  # prompts make it ten times as long
+    flights, request = Flights(), llm("req-new")
+    for _ in range(200):
+        flights.heard(told, 0)
+    idle = msgspec.structs.replace(told, running=0)
+
+    def after(seconds: int) -> float:
+        return flights.foresee(request, idle, Moment(seconds * NS_PER_S, seconds * NS_PER_S)).step_seconds
+
+    assert after(0) == pytest.approx(0.1, rel=1e-3)
+    assert after(1) == pytest.approx(0.055, rel=1e-3)
+    assert after(20) == pytest.approx(0.01, rel=1e-3)
