@@ -94,3 +94,15 @@ def test_a_scenario_that_could_never_scale_is_refused() -> None:
         scenario(orchestrator=OrchestratorParams())
     with pytest.raises(ConfigError, match="replicas_max = 1 is below replicas = 2"):
         linear(replicas=2, replicas_max=1).__post_init__()
+
+
+def test_nobody_who_serves_leaves_because_others_start() -> None:
+    """The front wants four at a queue, and two again when it is gone: the two that serve, not the two that start."""
+    moment = msgspec.structs.replace(BURST, count=240, arrivals=Poisson(rate_per_s=120.0))
+    calm = msgspec.structs.replace(BURST, count=40, arrivals=Poisson(rate_per_s=2.0))
+    base = _scenario(start_s=30.0)
+    pools = (msgspec.structs.replace(base.pools[0], replicas=2),)
+    _, kept = ran(msgspec.structs.replace(base, pools=pools, workload=(moment, calm)))
+    assert "grow" in {decision.chosen for decision in kept.decisions if decision.kind == "scale"}
+    last = [d.chosen for d in kept.decisions if d.kind == "route" and 12 * NS_PER_S < d.at_ns < 25 * NS_PER_S]
+    assert set(last) == {"rep-pool-0", "rep-pool-1"}

@@ -100,12 +100,11 @@ class Orchestrator:
             if not free:
                 return
             self._start(pool, free[0], at_ns)
-        while pool.serving > goal:
-            leaving = [node for node in pool.held if node not in pool.draining and node not in pool.starting]
-            if not leaving:  # all that is too much has not even started
-                return
-            pool.draining[leaving[-1]] = None
-            self._sim.feed(CONTROL, DrainAsked(at_ns, "scale", leaving[-1], is_draining=True))
+        # Who starts is not counted: a front that wants as many as serve asks nobody to leave.
+        ready = [node for node in pool.held if node not in pool.draining and node not in pool.starting]
+        for node in ready[goal:]:
+            pool.draining[node] = None
+            self._sim.feed(CONTROL, DrainAsked(at_ns, "scale", node, is_draining=True))
 
     def _start(self, pool: Owned, node: NodeId, at_ns: Ns) -> None:
         pool.held[node] = at_ns
