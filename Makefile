@@ -5,9 +5,6 @@ PORT ?=
 ARGS ?=
 BIN = $(VENV)/bin
 SETUP = $(or $(PYTHON),python3) tools/setup_env.py --venv $(VENV) $(if $(PYTHON),--python $(PYTHON))
-# One thread per test process: the tests share few cores, and torch's pool would only fight over them.
-TEST_ENV = OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-RING = tests/unit/core tests/unit/cost tests/unit/sched tests/sim tests/property
 
 .PHONY: help serve test pytest acceptance lint status clean setup setup-test
 help:
@@ -21,10 +18,9 @@ serve: setup
 
 test: lint pytest
 
-# The ring's tests run under two hash seeds: an order that comes from a set would show as a difference.
+# Two lanes on two cores: the ring's tests under two hash seeds, and everything else (tools/run_tests.py).
 pytest: setup-test
-	$(TEST_ENV) PYTHONHASHSEED=1 $(BIN)/python -m pytest -q -m "not slow and not device and not peer" $(wildcard $(RING))
-	$(TEST_ENV) PYTHONHASHSEED=0 $(BIN)/python -m pytest -m "not slow and not device and not peer" --durations=10 $(ARGS)
+	$(BIN)/python tools/run_tests.py $(ARGS)
 
 acceptance: setup-test
 	@$(BIN)/python tools/acceptance.py $(ARGS)

@@ -34,12 +34,9 @@ def test_an_interpreter_and_an_environment_can_be_named() -> None:
     assert last == "exec mine/bin/headway serve"
 
 
-def test_both_hash_seeds_are_run() -> None:
-    runs = [line for line in planned("test") if "-m pytest" in line]
-    assert ["PYTHONHASHSEED=1" in line for line in runs] == [True, False]
-    assert "tests/unit/core" in runs[0]
-    assert "PYTHONHASHSEED=0" in runs[1]
-    assert "tests/" not in runs[1]
+def test_every_test_is_run_by_one_tool() -> None:
+    assert planned("test")[-1] == ".venv/bin/python tools/run_tests.py"
+    assert planned("pytest", "ARGS=tests/arch")[-1] == ".venv/bin/python tools/run_tests.py tests/arch"
 
 
 def test_lint_checks_style_types_and_imports() -> None:
