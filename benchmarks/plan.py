@@ -74,7 +74,10 @@ def rate_per_device(options: argparse.Namespace) -> None:
         found.append((per_device, layout.name))
         print(f"{layout.name}: {rate:.2f} req/s, {per_device:.2f} per device", flush=True)
     per_device, name = max(found)
-    print(f"best: {name}, {per_device:.2f} req/s per device; DistServe: P TP2 + D TP1, 1.56")
+    print(f"best: {name}, {per_device:.2f} req/s per device; DistServe: P TP2 + D TP1, 1.56\n", flush=True)
+    planner = Planner(distserve(options.rate, options.count, plan), sweep_of(options))
+    planner.run()
+    print(text(planner.answer()))
 
 
 def limit(layout: Layout, size: Sequence[int], options: argparse.Namespace) -> tuple[float, float]:
@@ -122,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("distserve", "flux"))
     parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--rate", type=float, default=6.0, help="of the plan that follows DistServe's rates")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()

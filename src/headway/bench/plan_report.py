@@ -59,7 +59,9 @@ def _attained(result: PlanResult) -> str:
         charts.GREY,
         is_dashed=True,
     )
-    return charts.draw(Plot("Attainment over devices", "devices", "attainment", is_share=True), [*lines, target])
+    return charts.draw(
+        Plot("Attainment over devices, longer load", "devices", "attainment", is_share=True), [*lines, target]
+    )
 
 
 def _devices(result: PlanResult) -> str:

@@ -153,7 +153,6 @@ class Trials:
             results[key].append(result)
         for key, one in missing.items():
             self._known[key] = self._judged(one, results[key])
-            self._devices[one.layout.name, one.sizes] = one.layout.devices(one.sizes)
         return [judged for one in tried if (judged := self._find(one)) is not None]
 
     def _find(self, one: Tried) -> Judged | None:
@@ -171,14 +170,15 @@ class Trials:
         self.runs += len(cells)
         for one, result in zip(missing, self._sweep.evaluate(cells) if cells else [], strict=True):
             self._lasting[one.layout.name, one.sizes] = self._judged(one, [result])
+            self._devices[one.layout.name, one.sizes] = one.layout.devices(one.sizes)
         return [self._lasting[one.layout.name, one.sizes] for one in tried]
 
     def curves(self) -> dict[str, tuple[tuple[int, float], ...]]:
-        """Return, by layout, devices and attainment of what was run to its end."""
+        """Return, by layout, devices and attainment under the longer load."""
         found: dict[str, dict[int, float]] = {}
-        for (name, _, _), judged in self._known.items():
-            if judged.is_whole:
-                found.setdefault(name, {})[self._devices[name, judged.sizes]] = judged.attainment
+        for (name, sizes), judged in self._lasting.items():
+            if not judged.error:
+                found.setdefault(name, {})[self._devices[name, sizes]] = judged.attainment
         return {name: tuple(sorted(points.items())) for name, points in found.items()}
 
     @staticmethod

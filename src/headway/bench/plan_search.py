@@ -203,7 +203,7 @@ class Search:
         found = yield sizes(high)
         while not found.holds:
             failed = high
-            if high >= most or found.error:
+            if high >= most:
                 return found
             high = min(most, high + step)
             step *= 2
@@ -240,8 +240,6 @@ class Search:
                     low = middle
             if judged.holds:
                 found, cap = judged, self.price(layout, judged.sizes)
-            elif judged.error:
-                break
             first += 1
         return found or last or Judged(least, False, False, 0.0, limit="devices")
 
@@ -256,7 +254,7 @@ class Search:
         step, sizes = 1, least
         while True:
             found = yield sizes
-            if found.holds or found.error:
+            if found.holds:
                 return found
             sizes = self._grown(layout, found, step)
             step *= 2

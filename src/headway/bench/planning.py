@@ -62,7 +62,7 @@ class PlanResult(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     runs: int = 0
     seeds: tuple[int, ...] = ()
-    curves: dict[str, tuple[tuple[int, float], ...]] = {}  # by layout: devices and attainment of whole runs
+    curves: dict[str, tuple[tuple[int, float], ...]] = {}  # by layout: devices and attainment, longer load
     notes: tuple[str, ...] = ()
 
     @property
