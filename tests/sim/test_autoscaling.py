@@ -106,3 +106,11 @@ def test_nobody_who_serves_leaves_because_others_start() -> None:
     assert "grow" in {decision.chosen for decision in kept.decisions if decision.kind == "scale"}
     last = [d.chosen for d in kept.decisions if d.kind == "route" and 12 * NS_PER_S < d.at_ns < 25 * NS_PER_S]
     assert set(last) == {"rep-pool-0", "rep-pool-1"}
+
+
+def test_under_a_lasting_load_nobody_who_serves_is_drained() -> None:  # SPEC A12
+    lasting = msgspec.structs.replace(BURST, count=1500)
+    _, kept = ran(msgspec.structs.replace(_scenario(start_s=8.0), workload=(lasting,)))
+    loaded_ns = lasting.count / lasting.arrivals.rate_per_s * NS_PER_S
+    assert [d.chosen for d in kept.decisions if d.kind == "scale" and d.at_ns < loaded_ns]
+    assert not [decision for decision in kept.decisions if decision.kind == "drain" and decision.at_ns < loaded_ns]

@@ -62,16 +62,16 @@ class Plan:
         path: Path | None,
         changes: Sequence[tuple[str, object]],
         vary: Sequence[tuple[str, list[object]]],
-        seeds: str,
+        seeds: str | None,
     ) -> None:
-        """Raises ConfigError for a scenario that cannot be built, or a key that is varied twice."""
+        """`seeds`: None: the scenario's own. Raises ConfigError for what cannot be built, or a key varied twice."""
         self._path, self._changes = path, dict(changes)
         self.base = self.scenario({})
         self.vary = dict(vary)
         if len(self.vary) < len(vary) or "seed" in self.vary:
             raise ConfigError("--vary names a key twice, or the seed: give its values at once, seeds by --seeds")
         try:
-            self.seeds = [int(seed) for seed in seeds.split(",")]
+            self.seeds = [self.base.seed] if seeds is None else [int(seed) for seed in seeds.split(",")]
         except ValueError:
             raise ConfigError(f"--seeds {seeds}: write whole numbers, for example 1,2,3") from None
 
@@ -183,7 +183,9 @@ def sweep(
         list[str] | None, typer.Option(help="A key and its values: pools.chat.replicas=1,2,4. Several make a grid.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A key for all: pools.scheduler.max_seqs=8")] = None,
-    seeds: Annotated[str, typer.Option(help="Every combination runs with each, the same for all.")] = "0",
+    seeds: Annotated[
+        str | None, typer.Option(help="Every combination runs with each, the same for all; unset: the file's seed.")
+    ] = None,
     find: Annotated[
         str | None, typer.Option(help="Search this key: its largest value (or --min) that keeps --hold.")
     ] = None,

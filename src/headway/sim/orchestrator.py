@@ -11,6 +11,7 @@ import msgspec
 
 from headway.core.events import DrainAsked
 from headway.core.ids import NodeId
+from headway.core.reports import PoolFigures
 from headway.core.units import Ns, ns_from_s
 from headway.cost.coldstart import cold_start
 from headway.sched.nodes import FrontNode
@@ -80,16 +81,17 @@ class Orchestrator:
         sim.at(self._poll_ns, self._poll)
 
     def _poll(self, at_ns: Ns) -> None:
-        wanted = {(figures.model, figures.pool): figures.wanted for figures in self._front().pool_figures()}
+        told = {(figures.model, figures.pool): figures for figures in self._front().pool_figures()}
         for pool in self.owned:
             self._retire(pool, at_ns)
-            goal = wanted.get((pool.model, pool.role))
-            if goal is not None:
-                self._follow(pool, min(goal, len(pool.pool.replicas)), at_ns)
+            figures = told.get((pool.model, pool.role))
+            if figures is not None:
+                self._grow(pool, min(figures.wanted, len(pool.pool.replicas)), at_ns)
+                self._shrink(pool, figures, at_ns)
         if not self._sim.is_served():
             self._sim.at(at_ns + self._poll_ns, self._poll)
 
-    def _follow(self, pool: Owned, goal: int, at_ns: Ns) -> None:
+    def _grow(self, pool: Owned, goal: int, at_ns: Ns) -> None:
         while pool.serving < goal:
             if pool.draining:  # nobody needs to be started while one can stay
                 node = next(reversed(pool.draining))
@@ -100,9 +102,12 @@ class Orchestrator:
             if not free:
                 return
             self._start(pool, free[0], at_ns)
-        # Who starts is not counted: a front that wants as many as serve asks nobody to leave.
+
+    def _shrink(self, pool: Owned, figures: PoolFigures, at_ns: Ns) -> None:
+        """Drain as many as the front says are too many of those that it saw; it has not seen who starts or just came."""
         ready = [node for node in pool.held if node not in pool.draining and node not in pool.starting]
-        for node in ready[goal:]:
+        spare = max(0, figures.replicas - figures.wanted)
+        for node in ready[figures.wanted :][:spare]:
             pool.draining[node] = None
             self._sim.feed(CONTROL, DrainAsked(at_ns, "scale", node, is_draining=True))
 

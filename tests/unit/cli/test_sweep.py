@@ -99,3 +99,11 @@ def test_what_cannot_be_swept_is_refused(scenario: str, options: list[str], word
     result = CliRunner().invoke(app, [scenario, *options, "--processes", "1"])
     assert isinstance(result.exception, ConfigError)
     assert words in str(result.exception)
+
+
+def test_without_seeds_a_sweep_runs_the_file_s_own(tmp_path: Path) -> None:
+    path, kept = tmp_path / "s.toml", tmp_path / "rows.jsonl"
+    path.write_text(f"seed = 3\n{SCENARIO}")
+    asked = [str(path), "--vary", "pools.chat.replicas=1", "--results", str(kept), "--processes", "1"]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert json.loads(kept.read_text())["changes"]["seed"] == 3
