@@ -9,9 +9,14 @@ from headway.core.slo import Targets
 from headway.core.units import NS_PER_MS, NS_PER_S
 from headway.cost.links import find_link
 from headway.sched.config import FrontConfig, RouteConfig
+from headway.sched.dispatch import Patience
+from headway.sched.llm.params import LlmParams
+from headway.sched.registry import PolicyChoice
+from headway.sched.watch import Silence
 from headway.sim.catalogue import Additions
 from headway.sim.eventlog import replay
 from headway.sim.fleet import CONTROL, FRONT
+from headway.sim.linear import LinearParams
 from headway.sim.pools import EngineSize, PoolParams
 from headway.sim.scenario import GatewaySettings, NetworkSettings, RunSettings
 from headway.sim.system import pool_of
@@ -117,6 +122,16 @@ def test_a_run_may_end_at_a_time() -> None:
     assert system.sim.now_ns == NS_PER_S
     assert system.sim.clients.streams
     assert len(system.sim.clients.streams) + len(kept.ended) == system.sim.offers.arrived < SMALL.count
+
+
+def test_who_is_given_up_may_still_be_in_a_plan_of_long_steps() -> None:
+    slow = linear(replicas=2, linear=LinearParams(step_us=4e6), scheduler=LlmParams(max_seqs=4, step_tokens=512))
+    silence = Patience(silence=Silence(first_token_s=3.0))
+    front = FrontConfig(router=PolicyChoice("round_robin"), admission=PolicyChoice("open"), patience=silence)
+    work = msgspec.structs.replace(SMALL, count=12, output=Lengths("fixed", 1))
+    _, kept = ran(scenario(slow, workload=(work,), front=front))
+    assert len(kept.ended) == 12
+    assert any(record.outcome == "engine_lost" for _, _, record in kept.ended)
 
 
 def test_the_router_sees_of_a_scraped_pool_what_a_metrics_page_tells() -> None:  # REFERENCE 5

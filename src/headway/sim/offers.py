@@ -18,7 +18,9 @@ if TYPE_CHECKING:  # the driver owns the offers, and the offers schedule on the 
     from headway.sim.driver import Simulation
 
 MOVED: Final = "~"  # between the id of a request and the model that it was moved to
-LINGER_NS: Final = NS_PER_S  # after its evidence a dispatch of a request may still be under way (a hedge that lost)
+# After its evidence a dispatch of a request may still be under way: a hedge that lost, or one that was given up and
+# lies in a plan behind steps of seconds.
+LINGER_NS: Final = 60 * NS_PER_S
 
 
 class Arrivals:
