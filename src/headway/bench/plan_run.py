@@ -276,8 +276,8 @@ def binds(summaries: Sequence[RunSummary]) -> str:
     pools = [pool for summary in summaries for pool in summary.pool_use.values()]
     if any((pool.kv_peak or 0.0) >= KV_FULL for pool in pools) and any(summary.preemptions for summary in summaries):
         return "KV"
-    if not missed:
-        return ""
+    if not any(missed.values()):
+        return "nothing missed"
     name = max(missed, key=lambda key: missed[key])
     if name != "ttft":
         return name.upper() if name == "tpot" else name

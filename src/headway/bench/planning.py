@@ -202,6 +202,10 @@ def templates_of(scenario: Scenario, plan: PlanParams) -> list[PoolParams]:
 
 def base_of(scenario: Scenario, plan: PlanParams, templates: Sequence[PoolParams]) -> Scenario:
     """Return the scenario of the planned model alone, with as many requests as the plan says."""
+    if scenario.orchestrator is not None:
+        raise ConfigError(
+            "orchestrator starts and stops replicas, a plan has a fixed number of them; remove it to plan"
+        )
     model, is_first = templates[0].model, scenario.pools[0].model == templates[0].model
     workload = [spec for spec in scenario.workload if spec.model == model or (is_first and not spec.model)]
     if not workload:

@@ -13,6 +13,8 @@ from headway.bench.planning import Planner, PlanResult, text
 from headway.bench.sweep import Cell, Result, Store, Sweep
 from headway.core.errors import ConfigError, InvariantError
 from headway.core.slo import Targets
+from headway.sched.fleet.scaling import ScalingParams
+from headway.sim.orchestrator import OrchestratorParams
 from headway.sim.plan_layouts import Layout
 from headway.sim.plan_params import PlanParams
 from headway.sim.pools import Hardware, PoolParams
@@ -207,6 +209,13 @@ def test_a_plan_is_of_the_pools_of_one_model() -> None:
         Planner(msgspec.structs.replace(both, plan=PlanParams(pool="x")), Sweep(Store(None), 1, run=run))
     with pytest.raises(ConfigError, match="nobody asks for other"):
         Planner(msgspec.structs.replace(both, plan=PlanParams(pool="other")), Sweep(Store(None), 1, run=run))
+
+
+def test_a_fleet_that_grows_and_shrinks_is_not_planned() -> None:
+    front = msgspec.structs.replace(OPEN, scaling=ScalingParams())
+    scaled = msgspec.structs.replace(linear(20.0), orchestrator=OrchestratorParams(), front=front)
+    with pytest.raises(ConfigError, match="orchestrator"):
+        Planner(scaled, Sweep(Store(None), 1, run=run))
 
 
 def test_the_requests_of_a_run_can_be_set() -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headway.bench.planning import Planner
 from headway.cli.plan import app
+from headway.core.errors import ConfigError
 
 SCENARIO = """
 [[pools]]
@@ -75,3 +77,20 @@ def test_the_page_needs_nothing_beside_it(scenario: str, tmp_path: Path) -> None
     assert "Ranking" in page
     assert "src=" not in page
     assert "href=" not in page
+
+
+def test_ctrl_c_prints_the_ranking_so_far(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Planner) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Planner, "run", stopped)
+    result = CliRunner().invoke(app, [scenario, "--processes", "1"])
+    assert result.exit_code == 130
+    assert "none: nothing that was tried holds the target so far" in result.stdout
+    assert "interrupted" in result.stderr
+
+
+def test_an_unknown_key_is_named(scenario: str) -> None:
+    result = CliRunner().invoke(app, [scenario, "--set", "plan.attainmnt=0.9"])
+    assert isinstance(result.exception, ConfigError)
+    assert "attainment" in str(result.exception)
