@@ -46,8 +46,9 @@ def _late(kept: Kept) -> int:
 
 
 def test_a_pool_grows_after_its_cold_start_and_never_before() -> None:  # SPEC A12, A13, J4
-    _, kept = ran(_scenario(start_s=15.0))
-    assert len(kept.ended) == BURST.count
+    lasting = msgspec.structs.replace(BURST, count=1200)
+    _, kept = ran(msgspec.structs.replace(_scenario(start_s=15.0), workload=(lasting,)))
+    assert len(kept.ended) == lasting.count
     assert len(_replicas(kept)) > 1
     grown_ns = min(decision.at_ns for decision in kept.decisions if decision.kind == "scale")
     others = [d.at_ns for d in kept.decisions if d.kind == "route" and d.chosen != "rep-pool-0"]

@@ -183,9 +183,7 @@ def sweep(
         list[str] | None, typer.Option(help="A key and its values: pools.chat.replicas=1,2,4. Several make a grid.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A key for all: pools.scheduler.max_seqs=8")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Every combination runs with each, the same for all; unset: the file's seed.")
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Every combination runs with each; unset: the file's seed.")] = None,
     find: Annotated[
         str | None, typer.Option(help="Search this key: its largest value (or --min) that keeps --hold.")
     ] = None,

@@ -104,7 +104,7 @@ class Orchestrator:
             self._start(pool, free[0], at_ns)
 
     def _shrink(self, pool: Owned, figures: PoolFigures, at_ns: Ns) -> None:
-        """Drain as many as the front says are too many of those that it saw; it has not seen who starts or just came."""
+        """Drain as many as the front says are too many of those it saw; it has not seen who starts or just came."""
         ready = [node for node in pool.held if node not in pool.draining and node not in pool.starting]
         spare = max(0, figures.replicas - figures.wanted)
         for node in ready[figures.wanted :][:spare]:
