@@ -107,7 +107,10 @@ class RunWriter:
                 self.note = "requests go to requests.jsonl: Parquet needs the extra `parquet` (pyarrow)"
         elif requests == "parquet":
             check_parquet(f"{folder / REQUESTS['parquet']}", "write JSON lines")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"results cannot be written to {folder}: {error.strerror or error}") from None
         for name in (SUMMARY, SERIES, REPORT, DECISIONS, *REQUESTS.values()):  # of a run before this one
             (folder / name).unlink(missing_ok=True)
         write_whole(folder / SCENARIO, msgspec.json.format(scenario))

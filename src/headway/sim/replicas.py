@@ -8,7 +8,7 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ports import ModelLimits
 from headway.cost.deployment import Deployment, Layout, TwoBatch, kv_tokens_fit, weight_bytes_of_device
-from headway.cost.fitted import CostFile, parse_cost_file
+from headway.cost.fitted import CostFile, Stamp, parse_cost_file
 from headway.cost.fitted import LinearStep as FittedStep
 from headway.cost.llm import StepCostParams, StepShape, pairs
 from headway.cost.measured import corrected
@@ -20,6 +20,7 @@ from headway.sim.catalogue import Catalogue
 from headway.sim.linear import LinearStep
 from headway.sim.pools import PoolParams
 
+AXES: Final = ("tp", "pp", "cp", "ep", "dp")  # of a layout
 VOCAB: Final = 1 << 20  # token ids stand for content only
 LINEAR_BLOCKS: Final = 4096
 PUBLISHED: Final = "published:"  # of a pool's cost, before a name of cost.published
@@ -64,6 +65,7 @@ def _replica(pool: PoolParams, catalogue: Catalogue) -> LlmReplica:
         published = find_published(pool.cost.removeprefix(PUBLISHED))
         return _catalogued(pool, deployment, published, believed(published), None)
     file = _read_cost(pool)
+    _check_stamp(pool, file.stamp)
     return _catalogued(pool, deployment, FittedStep(file), _of_file(file), file.kv_tokens)
 
 
@@ -129,6 +131,25 @@ def _read_cost(pool: PoolParams) -> CostFile:
             "published:NAME, or a file that `headway calibrate` wrote"
         ) from None
     return parse_cost_file(content, pool.cost)
+
+
+def _check_stamp(pool: PoolParams, stamp: Stamp) -> None:
+    """A fit says nothing of another model, device or layout. Names are compared as far as the shorter one goes."""
+    measured = {"model": stamp.model.rpartition("/")[2], "hardware.device": stamp.device}
+    asked = {"model": pool.model.rpartition("/")[2], "hardware.device": pool.hardware.device}
+    differ = [key for key, name in measured.items() if not _same(name, asked[key])]
+    differ += [f"hardware.{axis}" for axis in AXES if stamp.layout.get(axis, 1) != getattr(pool.hardware, axis)]
+    if differ:
+        layout = ", ".join(f"{axis} = {count}" for axis, count in stamp.layout.items()) or "one device"
+        raise ConfigError(
+            f"pool {pool.name}: {pool.cost} was fitted to {stamp.model} on {stamp.device}, {layout}; the pool has "
+            f"another {', '.join(differ)}: calibrate a log of it, or make the pool what was measured"
+        )
+
+
+def _same(one: str, other: str) -> bool:
+    a, b = one.lower(), other.lower()
+    return a.startswith(b) or b.startswith(a)
 
 
 def _of_file(file: CostFile) -> StepCostParams:

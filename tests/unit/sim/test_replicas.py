@@ -87,6 +87,10 @@ def test_a_cost_file_says_steps_host_and_room(tmp_path: Path) -> None:  # SPEC J
     assert replica.belief.base_ns == 5e6
     with pytest.raises(ConfigError, match=r"cost = 'nowhere.json': No such file"):
         llm_replica(PoolParams(cost="nowhere.json"), CATALOGUE)
+    with pytest.raises(ConfigError, match=r"was fitted to llama-3.1-8b on H100, one device; .* another hardware.tp: "):
+        llm_replica(PoolParams(cost=str(path), hardware=Hardware(tp=2)), CATALOGUE)
+    with pytest.raises(ConfigError, match=r"the pool has another model, hardware.device: "):
+        llm_replica(PoolParams(cost=str(path), model="qwen3-32b", hardware=Hardware(device="H200")), CATALOGUE)
 
 
 def test_what_is_given_wins_over_what_would_fit() -> None:
