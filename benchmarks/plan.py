@@ -16,7 +16,8 @@ import msgspec
 
 from headway.bench.metrics import condition
 from headway.bench.plan_run import run
-from headway.bench.planning import Planner, text
+from headway.bench.plan_text import text
+from headway.bench.planning import Planner
 from headway.bench.sweep import Store, Sweep
 from headway.bench.sweep_search import Search, find
 from headway.core.slo import Targets
@@ -52,7 +53,9 @@ def distserve(rate: float, count: int, plan: PlanParams) -> Scenario:
         dtype="float16",
         hardware=Hardware(device="A100-80G"),
         cost="published:distserve-opt-13b-a100-tp1",
-        engine=EngineSize(memory_share=0.93),
+        engine=EngineSize(
+            memory_share=0.951
+        ),  # KV tokens as published: TP1 66,144, TP2 163,008
         scheduler=scheduler,
         truth=EXACT,
     )

@@ -54,7 +54,8 @@ def plan(
     import msgspec
 
     from headway.bench.plan_run import run
-    from headway.bench.planning import Planner, text
+    from headway.bench.plan_text import text
+    from headway.bench.planning import Planner
     from headway.bench.sweep import Store, Sweep
     from headway.cli.scenario import parse_setting, scenario_of
 

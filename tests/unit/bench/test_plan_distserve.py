@@ -31,7 +31,7 @@ def opt_13b(rate: float) -> Scenario:
         dtype="float16",
         hardware=Hardware(device="A100-80G"),
         cost=COSTS[0].cost,
-        engine=EngineSize(memory_share=0.93),
+        engine=EngineSize(memory_share=0.951),
         scheduler=LlmParams(
             max_seqs=512, step_tokens=2048, chunk=PolicyChoice("constant", {"tokens": 2048}), prefix_cache=False
         ),

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.bench.plans import OPEN, catalogued, linear, load
 
 from headway.bench.plan_run import Tried, run
-from headway.bench.planning import Planner, PlanResult, text
+from headway.bench.plan_text import text
+from headway.bench.planning import Planner, PlanResult
 from headway.bench.sweep import Cell, Result, Store, Sweep
 from headway.core.errors import ConfigError, InvariantError
 from headway.core.slo import Targets
