@@ -17,7 +17,7 @@ from headway.bench.results import read_requests, read_series, read_summary
 from headway.bench.run_summary import GroupSummary, RunSummary
 from headway.bench.series import Point
 from headway.bench.simulated import config_hash, simulate
-from headway.bench.svg import COLOURS, Axes, Series, lines, text
+from headway.bench.svg import COLOURS, Amount, Axes, Series, amounts, lines
 from headway.cli.scenario import scenario_of
 
 ROOT: Final = Path(__file__).parents[1]
@@ -95,19 +95,7 @@ def wide(plot: Plot, series: Sequence[Line]) -> tuple[str, int, int]:
 
 def columns(title: str, unit: str, values: Sequence[tuple[str, float, str]]) -> tuple[str, int, int]:
     """Horizontal bars: name, value, colour."""
-    width, row, label = 380, 17, 132
-    height = 32 + row * len(values)
-    most = max((value for _, value, _ in values), default=1.0) or 1.0
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-        text(8, 16, title, size=12, extra='font-weight="bold"'),
-    ]
-    for place, (name, value, colour) in enumerate(values):
-        y, long = 24 + place * row, max(0.5, value / most * (width - label - 70))
-        parts.append(text(label - 5, y + 11, name, size=9.5, anchor="end"))
-        parts.append(f'<rect x="{label}" y="{y + 2}" width="{long:.1f}" height="12" fill="{colour}"/>')
-        parts.append(text(label + long + 5, y + 11, f"{_ms(value)} {unit}", size=9.5))
-    return "".join(parts) + "</svg>", width, height
+    return amounts(title, [Amount(name, value, f"{_ms(value)} {unit}", colour) for name, value, colour in values])
 
 
 def _need(value: float | None) -> float:

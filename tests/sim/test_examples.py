@@ -82,3 +82,16 @@ def test_a_straggler_costs_more_than_a_death_and_most_when_served_in_turn() -> N
     in_turn = ran("faults", {**short, "faults": [straggler], "front.router.type": "round_robin"})
     assert dead.attainment == 1.0
     assert in_turn.attainment < slow.attainment < dead.attainment
+
+
+def test_the_first_rungs_of_the_ladder_each_keep_more_promises() -> None:  # SPEC K2, ladder.toml
+    load = {"workload.count": 75, "workload.arrivals.rate_per_s": 1.4}
+    ahead = {"scheduler.async_depth": 2}
+    batch = {"pools.scheduler.max_seqs": 64}
+    chunk = {"pools.scheduler.step_tokens": 2048, "pools.scheduler.chunk.params.tokens": 512}
+    rungs = [
+        ran("ladder", {**load, **change}) for change in ({}, ahead, {**ahead, **batch}, {**ahead, **batch, **chunk})
+    ]
+    met = [rung.attainment for rung in rungs]
+    assert met[0] < met[1], met
+    assert met[0] < met[2] < met[3], met

@@ -175,3 +175,30 @@ def bars(title: str, entries: Sequence[Bar], note: Mapping[str, str] | None = No
         parts.append(text(end + span * entry.spread + 5, y + 10, shown, size=9, extra=weight))
     parts.append("</svg>")
     return "".join(parts)
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """One horizontal bar of any unit; `shown` is printed behind it."""
+
+    name: str
+    value: float
+    shown: str
+    colour: str
+
+
+def amounts(title: str, entries: Sequence[Amount], label: int = 132) -> tuple[str, int, int]:
+    """Horizontal bars beside each other's longest; names take `label`. Returns the picture, its width and height."""
+    width, row = WIDTH + label - 132, 17
+    height = 32 + row * len(entries)
+    most = max((entry.value for entry in entries), default=1.0) or 1.0
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape(title, quote=True)}"><rect width="{width}" height="{height}" fill="white"/>',
+        text(8, 16, title, size=12, extra='font-weight="bold"'),
+    ]
+    for place, entry in enumerate(entries):
+        y, long = 24 + place * row, max(0.5, entry.value / most * (WIDTH - 132 - 90))
+        parts.append(text(label - 5, y + 11, entry.name, size=9.5, anchor="end"))
+        parts.append(f'<rect x="{label}" y="{y + 2}" width="{long:.1f}" height="12" fill="{entry.colour}"/>')
+        parts.append(text(label + long + 5, y + 11, entry.shown, size=9.5))
+    return "".join(parts) + "</svg>", width, height

@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headway.bench.svg import Axes, Bar, Series, bars, lines, nice_step
+from headway.bench.svg import Amount, Axes, Bar, Series, amounts, bars, lines, nice_step
 
 AXES = Axes("a < b", "load", "goodput", ((0.4, "0.4"), (1.0, "1")))
 
@@ -49,3 +49,13 @@ def test_nothing_is_fetched() -> None:
     picture = lines(AXES, [Series("a", ((0.4, 1.0),), "#111111")])
     assert "href" not in picture
     assert "<script" not in picture
+
+
+def test_amounts_are_as_long_as_they_are_large_and_say_what_they_are() -> None:
+    picture, width, height = amounts(
+        "t < u", [Amount("one", 2.0, "2 s", "#111111"), Amount("two", 1.0, "1 s", "#111111")]
+    )
+    long = [float(item.get("width", "")) for item in parsed(picture).iter() if item.get("height") == "12"]
+    assert long[0] == pytest.approx(2 * long[1], rel=0.01)
+    assert parsed(picture).get("viewBox") == f"0 0 {width} {height}"
+    assert {"t < u", "one", "2 s"} <= set(words(picture))
