@@ -1,7 +1,8 @@
 """Shapes of published figures (REFERENCE section 4 and 5) with the production nodes, short.
 
 `benchmarks/shapes.py` has the full versions, and benchmarks/RESULTS.md the published values beside ours. Elsewhere:
-VTC's gap in test_tenant_fairness.py, early rejection in test_admission.py, seed 003 in test_diffusion_pools.py.
+VTC's gap in test_tenant_fairness.py, early rejection in test_admission.py, seed 003 in unit/cost/test_diffusion.py,
+DistServe in unit/bench/test_plan_distserve.py.
 """
 
 from itertools import pairwise
