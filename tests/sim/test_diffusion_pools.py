@@ -251,7 +251,7 @@ def test_text_and_pictures_share_one_simulation() -> None:  # SPEC J1
 
 @pytest.mark.parametrize("name", ["diffusion_pools", "flux_100qps"])
 def test_an_example_is_a_scenario_that_keeps_its_promises(name: str) -> None:
-    wanted = scenario_of(EXAMPLES / f"{name}.toml", {"workload[0].count": 40, "sim.check": True}, None)
+    wanted = scenario_of(EXAMPLES / f"{name}.toml", {"workload.count": 40, "sim.check": True}, None)
     _, kept = ran_system(wanted)
     assert len(kept.ended) == 40 * len(wanted.workload)
     for one, _, record in kept.ended:
