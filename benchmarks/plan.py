@@ -53,9 +53,7 @@ def distserve(rate: float, count: int, plan: PlanParams) -> Scenario:
         dtype="float16",
         hardware=Hardware(device="A100-80G"),
         cost="published:distserve-opt-13b-a100-tp1",
-        engine=EngineSize(
-            memory_share=0.951
-        ),  # KV tokens as published: TP1 66,144, TP2 163,008
+        engine=EngineSize(memory_share=0.951),  # KV tokens as published: TP1 66,144, TP2 163,008
         scheduler=scheduler,
         truth=EXACT,
     )

@@ -4,11 +4,12 @@ import msgspec
 import pytest
 from tests.sim.systems import EXACT, SMALL, linear, ran, scenario
 
+from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
 from headway.core.slo import Targets
 from headway.core.units import NS_PER_MS, NS_PER_S
 from headway.cost.links import find_link
-from headway.sched.config import FrontConfig, RouteConfig
+from headway.sched.config import FrontConfig, RouteConfig, WorkerConfig
 from headway.sched.dispatch import Patience
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
@@ -179,3 +180,17 @@ def test_what_admission_moves_to_another_model_is_answered_there_once() -> None:
         assert (offered.request.model, pool_of(NodeId(record.replica or ""))) == ("small", "small")
         assert len(stream.tokens) == offered.output_tokens
         assert stream.sent_ns == offered.request.arrived_ns
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"front": FrontConfig(router=PolicyChoice("nope"))}, "^front.router.type is 'nope'"),
+        ({"scheduler": LlmParams(order=PolicyChoice("nope"))}, "^pool pool: scheduler.order.type is 'nope'"),
+        ({"worker": WorkerConfig(pace=PolicyChoice("nope"))}, "^pool pool: worker.pace.type is 'nope'"),
+    ],
+)
+def test_an_unknown_policy_is_refused_by_its_whole_key(change: dict[str, object], said: str) -> None:
+    wanted = scenario(**change) if "front" in change else scenario(linear(**change))
+    with pytest.raises(ConfigError, match=said):
+        ran(wanted)

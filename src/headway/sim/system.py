@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from headway.core.blockhash import block_hashes, cache_root
+from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.ports import Node
 from headway.core.request import LlmRequest, Slo
@@ -80,9 +81,15 @@ class Pool:
     def build(self, place: int, incarnation: int) -> Node:
         """Build a replica's node as the simulation does, for a replay."""
         params, node, limits = self.params, self.replicas[place], self.replica.limits
-        machine = LlmMachine(params.scheduler, limits, StepCost(self.replica.belief), node)
+        try:
+            machine = LlmMachine(params.scheduler, limits, StepCost(self.replica.belief), node)
+        except ConfigError as error:
+            raise ConfigError(f"pool {params.name}: scheduler.{error}") from None
         member = Membership(node, incarnation, self._world.listeners, CONTROL)
-        worker = WorkerNode(member, machine, limits, params.worker)
+        try:
+            worker = WorkerNode(member, machine, limits, params.worker)
+        except ConfigError as error:
+            raise ConfigError(f"pool {params.name}: worker.{error}") from None
         if params.seen == "report":
             return worker
         return ScrapedNode(worker, params.scrape, place / len(self.replicas))
@@ -160,7 +167,10 @@ class System:
 
     def build_front(self) -> Node:
         """Build the front as the simulation does, for a replay."""
-        return FrontNode(FRONT, self._front_config)
+        try:
+            return FrontNode(FRONT, self._front_config)
+        except ConfigError as error:
+            raise ConfigError(f"front.{error}") from None
 
     def build_control(self) -> Node:
         """Build the control node as the simulation does, for a replay."""
