@@ -9,6 +9,7 @@ own there is one lane, and they say what runs.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,8 @@ def _counts(file: int) -> Counter[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked, or everything."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves, and their children
     if arguments:
         return subprocess.run(command(*arguments), cwd=ROOT, env=environment(0), check=False).returncode
     return both()

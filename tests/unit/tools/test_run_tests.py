@@ -1,3 +1,4 @@
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,3 +43,13 @@ def test_one_failure_in_either_lane_fails_the_whole(
 def test_what_is_asked_for_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_tests, "command", lambda *asked: [sys.executable, "-c", f"raise SystemExit({len(asked)})"])
     assert run_tests.main(["-k", "x"]) == 2
+
+
+def test_tests_can_be_interrupted_even_when_started_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = "import signal; raise SystemExit(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    monkeypatch.setattr(run_tests, "command", lambda *_: [sys.executable, "-c", shown])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run_tests.main(["x"]) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
