@@ -2,6 +2,7 @@
 
 import msgspec
 
+from headway.core.artifacts import Made
 from headway.core.decisions import Decision
 from headway.core.events import Proposal
 from headway.core.evidence import EvidenceRecord
@@ -76,6 +77,15 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     token: int
 
 
+class Show(msgspec.Struct, frozen=True, tag=True):
+    """Edge: a diffusion request has come so far, and this was made for it; in order, none twice."""
+
+    request: RequestId
+    done: int  # denoise steps, of `total`
+    total: int
+    made: tuple[Made, ...] = ()
+
+
 class ErrorOut(msgspec.Struct, frozen=True):
     """An error in OpenAI's shape, before it is rendered."""
 
@@ -112,5 +122,17 @@ class Record(msgspec.Struct, frozen=True, tag=True):
 
 
 Effect = (
-    Send | WakeAt | RunStep | RunDenoise | StartCopy | AbortCopy | Propose | Deliver | Beat | Admitted | End | Record
+    Send
+    | WakeAt
+    | RunStep
+    | RunDenoise
+    | StartCopy
+    | AbortCopy
+    | Propose
+    | Deliver
+    | Beat
+    | Show
+    | Admitted
+    | End
+    | Record
 )

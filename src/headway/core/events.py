@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headway.core.artifacts import RowFailed, RowMade, StageTimes
 from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
 from headway.core.messages import Message, TokenScores
 from headway.core.plans import StepTiming
@@ -116,12 +117,15 @@ class StepDone(msgspec.Struct, frozen=True, tag=True):
 
 
 class DenoiseDone(msgspec.Struct, frozen=True, tag=True):
-    """Diffusion WorkerNode: the denoise plan `step` is done."""
+    """Diffusion WorkerNode: the denoise plan `step` is done. `failed` rows are over, whatever `made` says of them."""
 
     at_ns: Ns
     cause: str
     step: int
     timing: StepTiming
+    stages: StageTimes | None = None  # None: the engine does not tell them apart
+    made: tuple[RowMade, ...] = ()
+    failed: tuple[RowFailed, ...] = ()
 
 
 class StepFailed(msgspec.Struct, frozen=True, tag=True):

@@ -32,6 +32,9 @@ class WorkerMarks(msgspec.Struct, frozen=True):
     device_ns: Ns = 0  # its share of the device: step time split over the tokens of each step
     decisions: tuple[Decision, ...] = ()
     denoised_ns: Ns | None = None  # end of its last denoise plan, in which its output is decoded
+    text_encode_ns: Ns = 0  # parts of the time until then
+    vae_encode_ns: Ns = 0
+    vae_decode_ns: Ns = 0
 
 
 class FrontMarks(msgspec.Struct, frozen=True):
@@ -129,6 +132,10 @@ def _segments(front: FrontMarks, worker: WorkerMarks | None) -> dict[str, Ns]:
     rest = "stream_output" if front.last_token_ns is not None else "other"
     out[rest] = out.get(rest, 0) + front.ended_ns - at
     if worker is not None:
+        _carve(out, "denoise", "text_encode", worker.text_encode_ns)
+        _carve(out, "denoise", "vae_encode", worker.vae_encode_ns)
+        _carve(out, "denoise", "vae_decode", worker.vae_decode_ns)
+        _carve(out, "denoise", "preempted", worker.preempted_ns)
         _carve(out, "decode", "preempted", worker.preempted_ns)
         _carve(out, "prefill", "preempted", worker.preempted_before_first_ns)
         _carve(out, "decode", "recompute", worker.recompute_ns)

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from headway.core.artifacts import Artifacts as Artifacts
+from headway.core.artifacts import Progress as Progress
 from headway.core.decisions import Decision
 from headway.core.evidence import WorkerMarks
 from headway.core.handover import Abort as Abort
@@ -143,15 +145,6 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     cached_tokens: int | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True):
-    """Diffusion: denoise steps done."""
-
-    request: RequestId
-    epoch: int
-    done: int
-    total: int
-
-
 class Reserved(msgspec.Struct, frozen=True, tag=True):
     """P/D: room is held; blocks to copy into."""
 
@@ -278,6 +271,7 @@ Message = (
     | Tokens
     | Finished
     | Progress
+    | Artifacts
     | Reserved
     | TakeOver
     | Report

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from headway.core.ids import NodeId, RequestId, TransferId
-from headway.core.request import DenoiseShape, SamplingParams
+from headway.core.request import DenoiseShape, DiffusionRequest, SamplingParams
 from headway.core.units import Ns
 
 StepKind = Literal["prefill", "decode", "mixed", "dummy"]
@@ -107,8 +107,21 @@ class DenoiseRow(msgspec.Struct, frozen=True, gc=False):
     pictures: int = 1  # of one prompt, side by side in the batch
 
 
+class NewDenoise(msgspec.Struct, frozen=True):
+    """A request that the engine has not seen. It keeps its state until `leave` names it or its last step is done.
+
+    One with `request.begun` goes on from `request.checkpoint` and is not encoded again where that holds embeddings.
+    """
+
+    seq: int
+    request: DiffusionRequest
+
+
 class DenoisePlan(msgspec.Struct, frozen=True):
-    """One batch of denoise steps, homogeneous in shape."""
+    """One batch of denoise steps, homogeneous in shape.
+
+    The engine applies, in this order: leave, new; then the steps; then save and show.
+    """
 
     step: int
     basis_step: int
@@ -118,6 +131,9 @@ class DenoisePlan(msgspec.Struct, frozen=True):
     leave: tuple[int, ...] = ()
     shape: DenoiseShape | None = None  # of every row
     merges: int = 0  # rewrites of all weights before its steps: one adapter out of them, another into them
+    new: tuple[NewDenoise, ...] = ()  # among the rows
+    save: tuple[int, ...] = ()  # rows whose checkpoint comes back with the results
+    show: tuple[int, ...] = ()  # rows whose unfinished pictures come back with the results
 
 
 class CopyPlan(msgspec.Struct, frozen=True):

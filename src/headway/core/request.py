@@ -135,6 +135,18 @@ class LoraUse(msgspec.Struct, frozen=True):
     scale: float = 1.0
 
 
+class Content(msgspec.Struct, frozen=True):
+    """What a diffusion request says and shows. Only the edge and the engine look into it, never the ring."""
+
+    prompt: str = ""
+    negative_prompt: str = ""
+    pictures: tuple[bytes, ...] = ()  # encoded, as the client sent them: the first is edited, the others are references
+    mask: bytes | None = None  # a PNG whose transparent part is edited
+    form: str = "png"  # of the answer: png, jpeg, webp; mp4 for a video
+    quality: int = 100  # of a lossy form, 0 to 100
+    previews: int = 0  # unfinished pictures on the way, spread over the steps
+
+
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     """Pictures or one video to denoise. All that decides its duration is known on arrival (SPEC F2)."""
 
@@ -162,6 +174,13 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     quality: str = ""
     dtype: str = ""
     deterministic: bool = False  # in a batch of its own: batches change the last bits
+    content: Content = Content()
+    begun: int = 0  # steps that were done before, elsewhere; `checkpoint` holds what they left
+    checkpoint: bytes = b""
+    save_every: int = 0  # steps between checkpoints that the front is sent; 0: none
+    tenant_weight: int = 1
+    allow_degrade: tuple[str, ...] = ()
+    trace: TraceContext | None = None
 
     @property
     def shape(self) -> DenoiseShape:

@@ -19,6 +19,7 @@ from headway.core.effects import (
     RunDenoise,
     RunStep,
     Send,
+    Show,
     StartCopy,
     WakeAt,
 )
@@ -48,6 +49,8 @@ class Edge(Protocol):
     def deliver(self, effect: Deliver) -> None: ...
 
     def admitted(self, effect: Admitted) -> None: ...
+
+    def show(self, effect: Show) -> None: ...
 
     def end(self, effect: End) -> None: ...
 
@@ -171,6 +174,8 @@ class Driver:
                 _needed(ports.group, effect).propose(effect)
             case Admitted():
                 _needed(ports.edge, effect).admitted(effect)
+            case Show():
+                _needed(ports.edge, effect).show(effect)
             case Beat():
                 raise InvariantError(f"{effect.replica} answered without content: only simulated engines do")
             case _:

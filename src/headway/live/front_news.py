@@ -9,7 +9,7 @@ import msgspec
 
 from headway.adapters.gateway.relay.prepare import Prepared
 from headway.core.decisions import Decision
-from headway.core.effects import Admitted, Deliver, End, Record
+from headway.core.effects import Admitted, Deliver, End, Record, Show
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
 from headway.core.request import LlmRequest, TextRequest
@@ -76,6 +76,10 @@ class FrontNews:
     def deliver(self, effect: Deliver) -> None:
         """Never: what upstreams answer passes by the front."""
         raise AssertionError(f"tokens for relayed request {effect.request}")
+
+    def show(self, effect: Show) -> None:
+        """Never: upstreams make no pictures."""
+        raise AssertionError(f"a picture for relayed request {effect.request}")
 
     def admitted(self, effect: Admitted) -> None:
         """An upstream is told by its call."""

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from headway.core.decisions import Decision
-from headway.core.effects import Admitted, Deliver, End, Record
+from headway.core.effects import Admitted, Deliver, End, Record, Show
 from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
 
-StreamItem = Deliver | Admitted | End
+StreamItem = Deliver | Show | Admitted | End
 
 
 class Stream:
@@ -37,7 +37,7 @@ class Stream:
 
 
 class StreamEdge:
-    """Performs Deliver, Admitted, End and Record (`driver.Edge`)."""
+    """Performs Deliver, Show, Admitted, End and Record (`driver.Edge`)."""
 
     def __init__(self, on_decision: Callable[[Decision], None], on_evidence: Callable[[EvidenceRecord], None]) -> None:
         self._streams: dict[RequestId, Stream] = {}
@@ -57,6 +57,11 @@ class StreamEdge:
 
     def deliver(self, effect: Deliver) -> None:
         """Tokens for a client; none for one that is gone."""
+        if (stream := self._streams.get(effect.request)) is not None:
+            stream.put(effect)
+
+    def show(self, effect: Show) -> None:
+        """What was made of a picture or a video so far."""
         if (stream := self._streams.get(effect.request)) is not None:
             stream.put(effect)
 

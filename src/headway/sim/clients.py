@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headway.core.decisions import Decision
-from headway.core.effects import Admitted, Beat, Deliver, End
+from headway.core.effects import Admitted, Beat, Deliver, End, Show
 from headway.core.errors import InvariantError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId
@@ -68,6 +68,7 @@ class Stream:
         self.offered: Offered | None = None  # what the source said of it
         self.degraded: tuple[tuple[str, int | str], ...] = ()
         self.heard = 0  # beats
+        self.shown: list[Show] = []  # of a picture or a video
         self._pulse: Pulse | None = None
         self._tokens: list[int] = []
         self._times_ns: list[Ns] = []
@@ -195,6 +196,10 @@ class Clients:
         pulse = stream.part()
         if pulse is not None:
             del pulse.streams[request]
+
+    def show(self, effect: Show) -> None:
+        """What was made of a picture or a video so far."""
+        self.streams[effect.request].shown.append(effect)
 
     def admitted(self, effect: Admitted) -> None:
         """What it is told before its first token."""

@@ -18,6 +18,7 @@ from headway.core.effects import (
     RunDenoise,
     RunStep,
     Send,
+    Show,
     StartCopy,
     WakeAt,
 )
@@ -110,6 +111,7 @@ class Simulation:
             RunStep: self._run_step,
             Deliver: edge.deliver,
             Beat: edge.beat,
+            Show: lambda _, effect: self.clients.show(effect),
             WakeAt: self._wake,
             Admitted: lambda _, effect: self.clients.admitted(effect),
             End: edge.end,

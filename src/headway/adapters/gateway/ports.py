@@ -7,7 +7,7 @@ import msgspec
 
 from headway.adapters.gateway.relay.ports import RelayModel
 from headway.core.decisions import Explanation
-from headway.core.effects import Admitted, Deliver, End
+from headway.core.effects import Admitted, Deliver, End, Show
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
@@ -71,7 +71,7 @@ class Stats(msgspec.Struct, frozen=True):
 class TokenStream(Protocol):
     """The answer of one sequence: Admitted if it was degraded, Delivers without gap, then exactly one End."""
 
-    async def next(self) -> Sequence[Deliver | Admitted | End]:
+    async def next(self) -> Sequence[Deliver | Show | Admitted | End]:
         """Everything that is ready; waits for at least one item. Not called again after the End."""
         ...
 

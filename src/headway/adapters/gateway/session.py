@@ -145,7 +145,7 @@ class Session:
                     await self._took(run, item, output)
                 elif isinstance(item, Admitted):
                     run.degraded.update(item.degraded)
-                else:
+                elif isinstance(item, End):
                     await self._ended(run, item, output)
 
     async def _took(self, run: ChoiceRun, item: Deliver, output: Output) -> None:

@@ -1,0 +1,66 @@
+"""What a diffusion engine hands back beside times: pictures, videos, previews, checkpoints, and what went wrong."""
+
+from typing import Literal
+
+import msgspec
+
+from headway.core.ids import RequestId
+from headway.core.units import Ns
+
+ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
+Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
+
+
+class Made(msgspec.Struct, frozen=True):
+    """One thing made for a request, encoded in the form that it asked for (a checkpoint in the engine's own).
+
+    `index`: the picture of n, or the number of the preview from 0. `steps`: done when it was made.
+    """
+
+    kind: ArtifactKind
+    body: bytes
+    index: int = 0
+    steps: int = 0
+    seed: int | None = None  # that reproduces this picture alone
+
+
+class RowMade(msgspec.Struct, frozen=True):
+    """What a denoise plan made for one row, in order; `kind` of the last ones says whether it is complete."""
+
+    seq: int
+    made: tuple[Made, ...]
+
+
+class RowFailed(msgspec.Struct, frozen=True):
+    """One row failed by its own fault (`bad_input`) or for want of room (`out_of_memory`); the others are well."""
+
+    seq: int
+    code: str
+    message: str
+
+
+class StageTimes(msgspec.Struct, frozen=True, gc=False):
+    """Device time of the stages of one plan. `text_hits`: prompts whose embeddings were cached."""
+
+    text_encode_ns: Ns = 0
+    vae_encode_ns: Ns = 0
+    denoise_ns: Ns = 0
+    vae_decode_ns: Ns = 0
+    text_hits: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Worker -> front: denoise steps done."""
+
+    request: RequestId
+    epoch: int
+    done: int
+    total: int
+
+
+class Artifacts(msgspec.Struct, frozen=True, tag=True):
+    """Worker -> front: what was made for a request; its last pictures or its video come before Finished."""
+
+    request: RequestId
+    epoch: int
+    made: tuple[Made, ...]
