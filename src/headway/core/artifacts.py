@@ -14,7 +14,8 @@ Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
 class Made(msgspec.Struct, frozen=True):
     """One thing made for a request, encoded in the form that it asked for (a checkpoint in the engine's own).
 
-    `index`: the picture of n, or the number of the preview from 0. `steps`: done when it was made.
+    `index`: the picture of n, or the number of the preview from 0 (`DiffusionRequest.preview_steps`). `steps`: done
+    when it was made.
     """
 
     kind: ArtifactKind
@@ -32,7 +33,10 @@ class RowMade(msgspec.Struct, frozen=True):
 
 
 class RowFailed(msgspec.Struct, frozen=True):
-    """One row failed by its own fault (`bad_input`) or for want of room (`out_of_memory`); the others are well."""
+    """One row failed by its own fault (`bad_input`) or for want of room (`out_of_memory`); the others are well.
+
+    The engine has forgotten it; no later plan names it.
+    """
 
     seq: int
     code: str

@@ -196,6 +196,12 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
             len(self.loras),
         )
 
+    @property
+    def preview_steps(self) -> tuple[int, ...]:
+        """Steps after which it is shown unfinished: preview k after the k-th of them, however often it is resumed."""
+        count = self.content.previews + 1
+        return tuple(sorted({self.steps * place // count for place in range(1, count)} - {0, self.steps}))
+
 
 LanguageRequest = LlmRequest | TextRequest
 Request = LlmRequest | TextRequest | DiffusionRequest
