@@ -143,7 +143,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     health: Literal["success", "neutral", "fault"] = "success"  # what the breaker learns; neutral: 4xx, 429, 503
     prompt_tokens: int | None = None  # as the upstream counted them
     cached_tokens: int | None = None
-    code: str | None = None  # of the error that is the request's own (`bad_input`, `out_of_memory`); it is not run again
+    code: str | None = None  # of an error that is its own (`bad_input`, `out_of_memory`): it is not run again
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
