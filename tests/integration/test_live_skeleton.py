@@ -38,7 +38,10 @@ def test_a_picture_is_painted_and_one_that_nobody_waits_for_stops() -> None:
         async with running(diffusion_replica("rep-diffusion-0")) as world:
             picture, left = world.picture(20), world.picture(100_000)
             waiting = asyncio.ensure_future(world.ask(left))
-            assert (await world.ask(picture)).end.reason is FinishReason.STOP
+            end = (await world.ask(picture)).end
+            assert end.reason is FinishReason.STOP
+            assert end.marks is not None
+            assert end.marks.device_ns > 0
             world.serving.cancel(left.id)
             assert (await waiting).end.reason is FinishReason.CANCELLED
             await assert_idle(world)

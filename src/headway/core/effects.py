@@ -5,7 +5,7 @@ import msgspec
 from headway.core.artifacts import Made
 from headway.core.decisions import Decision
 from headway.core.events import Proposal
-from headway.core.evidence import EvidenceRecord
+from headway.core.evidence import EvidenceRecord, WorkerMarks
 from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TimerId, TransferId
 from headway.core.messages import Message, TokenScores
 from headway.core.plans import CopyPlan, DenoisePlan, StepPlan
@@ -113,6 +113,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
     output_tokens: int = 0
     cached_tokens: int = 0
     transfer_to: ModelId | None = None  # the error stands unless the edge submits it again there
+    marks: WorkerMarks | None = None  # of a diffusion request: what its answer says of device time
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):

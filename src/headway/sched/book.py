@@ -169,8 +169,9 @@ class Book:
             tracked.outcome = error.code
         if tracked.transfer_to is not None:
             tracked.outcome = "transferred"
-        request = tracked.request.id
-        return End(request, reason, error, output_tokens, tracked.cached_tokens, tracked.transfer_to)
+        request = tracked.request
+        marks = tracked.marks if isinstance(request, DiffusionRequest) else None
+        return End(request.id, reason, error, output_tokens, tracked.cached_tokens, tracked.transfer_to, marks)
 
     def close(self, tracked: Tracked) -> EvidenceRecord | None:
         """Settle and forget the request once End, the stream's last byte and the replica's Finished have all come."""
