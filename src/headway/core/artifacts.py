@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from headway.core.ids import RequestId
+from headway.core.plans import StepTiming
 from headway.core.units import Ns
 
 ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
@@ -51,6 +52,15 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
     denoise_ns: Ns = 0
     vae_decode_ns: Ns = 0
     text_hits: int = 0
+
+
+class Denoised(msgspec.Struct, frozen=True):
+    """What an engine answers to one denoise plan; the driver stamps it into `DenoiseDone`."""
+
+    timing: StepTiming
+    stages: StageTimes | None = None
+    made: tuple[RowMade, ...] = ()
+    failed: tuple[RowFailed, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

@@ -6,10 +6,11 @@ from typing import Protocol
 
 import msgspec
 
+from headway.core.artifacts import Denoised
 from headway.core.effects import Effect
 from headway.core.events import Event, StepDone
 from headway.core.ids import NodeId
-from headway.core.plans import StepPlan
+from headway.core.plans import DenoisePlan, StepPlan
 
 
 class Node(Protocol):
@@ -62,6 +63,14 @@ class LlmEngine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class DenoiseEngine(Protocol):
+    """Performs DenoisePlans in order on one model. Called from one thread."""
+
+    def run(self, plan: DenoisePlan) -> Denoised:
+        """Run one plan to its end. Rows that fail by themselves are told; any exception voids the whole plan."""
+        ...
 
 
 class Span(Protocol):

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.core.ports import LlmEngine, ModelLimits, Node
+from headway.core.ports import DenoiseEngine, LlmEngine, ModelLimits, Node
 from headway.core.units import Ns
 from headway.cost.llm import StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
@@ -94,7 +94,7 @@ def load_llm(
     return _load_torch(spec, llm, clock, tell)
 
 
-def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns]) -> SyntheticDenoiser:
+def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns]) -> DenoiseEngine:
     """The denoiser of a diffusion replica."""
     if spec.diffusion is None:
         raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
