@@ -184,7 +184,7 @@ def run_steady(steps: int) -> None:
 
 def run_orders(steps: int) -> None:
     """Every order in steady decode and with churn."""
-    for order in ("fcfs", "priority", "shortest_predicted", "least_slack", "lpm", "fair"):
+    for order in ("fcfs", "priority", "shortest_predicted", "shortest_remaining", "least_slack", "lpm", "fair"):
         steady(256, 16, steps, order)
         churn(256, 16, steps // 2, cache=True, order=order)
 

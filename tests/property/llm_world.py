@@ -82,7 +82,7 @@ class WorldConfig:
     turns: int = 60
 
 
-ORDERS = ("fcfs", "priority", "shortest_predicted", "least_slack", "lpm", "fair")
+ORDERS = ("fcfs", "priority", "shortest_predicted", "shortest_remaining", "least_slack", "lpm", "fair")
 
 
 def random_order(rng: Random, name: str) -> PolicyChoice:
@@ -90,6 +90,7 @@ def random_order(rng: Random, name: str) -> PolicyChoice:
     params: dict[str, dict[str, object]] = {
         "priority": {"age_ms": rng.choice([1, 5, 50, 1000]), "min_gap": rng.choice([1, 2, 3])},
         "shortest_predicted": {"unknown_tokens": rng.choice([1, 20]), "stretch": rng.choice([1, 10])},
+        "shortest_remaining": {"unknown_tokens": rng.choice([1, 20]), "stretch": rng.choice([1, 10])},
         "least_slack": {"default_ms": rng.choice([1, 50])},
         "lpm": {"queue_max": rng.choice([2, 4, 64]), "skips_max": rng.choice([0, 1, 4])},
         "fair": {"output_cost": rng.choice([1, 2])},

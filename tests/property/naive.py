@@ -118,6 +118,8 @@ class NaiveScheduler:
             work = self.belief.prefill_ns(seq.computed, seq.target - seq.computed)
             work += left * self.belief.step_ns(1, seq.target)
             return (again, r.arrived_ns + self._number("stretch", 10) * work, seq.id)
+        if self.order == "shortest_remaining":
+            return (self._remaining(seq), seq.id)
         if self.order == "least_slack":
             slo = r.slo
             due = slo.ttft_deadline_ns
@@ -187,6 +189,21 @@ class NaiveScheduler:
             return False
         gap = head.request.urgency - victim.request.urgency
         return gap >= self._number("min_gap", 1) and self.wait_key(head)[0] < self.wait_key(victim)[0]
+
+    def overtakes(self, head: One, partial: One) -> bool:
+        """Is `head` computed before `partial` goes on."""
+        if self.order == "shortest_remaining":
+            return self._remaining(head) < self._remaining(partial)
+        return self.outranks(head, partial)
+
+    def _remaining(self, seq: One) -> int:
+        """Predicted work to the last token, and what waiting is worth."""
+        tokens = seq.request.output_tokens_predicted
+        likely = self._number("unknown_tokens", 256) if tokens is None else tokens
+        left = max(min(likely, seq.request.sampling.max_tokens) - seq.outputs, 1)
+        work = self.belief.prefill_ns(seq.computed, seq.target - seq.computed)
+        work += left * self.belief.step_ns(1, seq.target)
+        return seq.request.arrived_ns + self._number("stretch", 10) * work
 
     # Tenants
 
@@ -436,18 +453,21 @@ class NaiveScheduler:
 
     def _prefill(self, step: int, rows: list[Row]) -> None:
         partial = [s for s in self.running if s.state == "prefill"]
-        behind: list[One] = []
         if self.order == "priority":
             partial.sort(key=lambda s: -s.request.urgency)
+        elif self.order == "shortest_remaining":
+            partial.sort(key=self._remaining)
+        may_admit = self.calm and not self.stalled
+        while True:  # whoever is next in the order, of those in progress and those that wait
             head = self.head(step)
-            if head is not None:
-                behind = [s for s in partial if self.outranks(head, s)]
-                partial = [s for s in partial if s not in behind]
-        self._advance(partial, step, rows, len(behind))
-        while self.calm and not self.stalled and len(self.running) < self.params.max_seqs:
-            if not self._admit(step, rows, len(behind)):
+            behind = [s for s in partial if head is not None and self.overtakes(head, s)]
+            self._advance([s for s in partial if s not in behind], step, rows, len(behind))
+            partial = behind
+            if not may_admit or len(self.running) >= self.params.max_seqs:
                 break
-        self._advance(behind, step, rows, 0)
+            if not self._admit(step, rows, len(partial)):
+                break
+        self._advance(partial, step, rows, 0)
 
     def _advance(self, partial: list[One], step: int, rows: list[Row], behind: int) -> None:
         for at, seq in enumerate(partial):

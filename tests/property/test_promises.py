@@ -100,10 +100,13 @@ def test_aging_bounds_the_wait_of_the_least_urgent() -> None:
     rig.drain()
 
 
-@pytest.mark.parametrize("order", ["shortest_predicted", "least_slack", "lpm", "fair", "fcfs", "priority"])
+@pytest.mark.parametrize(
+    "order", ["shortest_predicted", "shortest_remaining", "least_slack", "lpm", "fair", "fcfs", "priority"]
+)
 def test_no_order_starves_a_request_that_everybody_else_beats(order: str) -> None:
     params: dict[str, dict[str, object]] = {
         "shortest_predicted": {"stretch": 1},
+        "shortest_remaining": {"stretch": 1},
         "least_slack": {"default_ms": 1},
         "lpm": {"skips_max": 4},
         "priority": {"age_ms": 1},

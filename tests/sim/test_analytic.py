@@ -48,15 +48,15 @@ def request(place: int, tokens: int, at_ns: Ns, prompt: int = 1) -> LlmRequest:
     return LlmRequest(name, TenantId("t"), ModelId("synthetic"), words, sampling, at_ns, **predicted)
 
 
-def server(truth: LinearTruth, max_seqs: int = 1, order: PolicyChoice = FCFS) -> Fleet:
-    """One replica on a network without latency, that runs `max_seqs` sequences at a time and whole prompts at once."""
+def server(truth: LinearTruth, max_seqs: int = 1, order: PolicyChoice = FCFS, step_tokens: int = 100_000) -> Fleet:
+    """One replica on a network without latency: `max_seqs` sequences at a time, prompts as whole as a step holds."""
     ran = Fleet(
         FleetParams(
             engine=SyntheticParams(kv_blocks=4096),
             llm=LlmParams(
                 max_seqs=max_seqs,
-                step_tokens=100_000,
-                chunk=PolicyChoice("constant", {"tokens": 100_000}),
+                step_tokens=step_tokens,
+                chunk=PolicyChoice("constant", {"tokens": step_tokens}),
                 order=order,
                 async_depth=1,
                 prefix_cache=False,
@@ -168,6 +168,48 @@ def test_the_shortest_first_waits_half_as_long() -> None:  # SPEC J3, REFERENCE 
     count = 400_000
     long_run = shortest_first(list(np.cumsum(draws.exponential(1 / LOAD, count))), list(draws.exponential(1.0, count)))
     assert simulated.mean() - np.mean(control) + np.mean(long_run) == pytest.approx(1.882, rel=WITHIN)
+
+
+def remaining_first(times: Sequence[float], services: Sequence[float]) -> list[float]:
+    """Responses when what has the least left is served, whoever else must pause."""
+    found, queue, now, place = [0.0] * len(times), [(0.0, -1)][:0], 0.0, 0
+    while place < len(times) or queue:
+        if not queue:
+            now = max(now, times[place])
+        while place < len(times) and times[place] <= now:
+            heapq.heappush(queue, (services[place], place))
+            place += 1
+        left, served = heapq.heappop(queue)
+        until = now + left
+        if place < len(times) and times[place] < until:
+            heapq.heappush(queue, (until - times[place], served))
+            now = times[place]
+        else:
+            found[served], now = until - times[served], until
+    return found
+
+
+def test_the_shortest_remaining_first_responds_as_srpt() -> None:  # SPEC J3, REFERENCE 3: SRPT on M/M/1
+    """Preemptive at step boundaries: a step is 1/80 of a mean service, and who comes or ends waits for its end."""
+    count, mean, step_tokens = 250, 800, 10
+    times = list(poisson(LOAD * NS_PER_S / SERVICE, count, seed=5, start_ns=NS_PER_MS))
+    lengths = Lengths(kind="geometric", mean=mean, longest=100_000)
+    services = [lengths.draw(5, "output", place) for place in range(count)]
+    order = PolicyChoice("shortest_remaining", {"stretch": 1_000_000})  # waiting counts for nothing
+    truth = LinearTruth(base_ns=0.0, token_ns=SERVICE / mean, kv_ns=0.0)
+    ran = server(truth, max_seqs=step_tokens, order=order, step_tokens=step_tokens)
+    asked = [request(place, 1, at_ns, services[place]) for place, at_ns in enumerate(times)]
+    ran.sim.offer(FRONT, Given(asked))
+    assert ran.sim.serve()
+    streams = [ran.sim.clients.streams[item.id] for item in asked]
+    simulated = np.array([(stream.ended_ns or 0) - stream.sent_ns for stream in streams]) / SERVICE
+    control = remaining_first([at_ns / SERVICE for at_ns in times], [tokens / mean for tokens in services])
+    step = step_tokens / mean
+    assert 0 < simulated.mean() - np.mean(control) < 2 * step
+    draws = np.random.default_rng(19)
+    gaps, works = draws.exponential(1 / LOAD, 400_000), draws.exponential(1.0, 400_000)
+    long_run = np.mean(remaining_first(list(np.cumsum(gaps)), list(works)))
+    assert simulated.mean() - np.mean(control) + long_run == pytest.approx(2.358, rel=WITHIN)
 
 
 def several_servers(times: Sequence[float], services: Sequence[float], servers: int) -> np.ndarray:

@@ -72,12 +72,14 @@ class OrderScene:
         pairs = [(a.id, b.id) for a in self.waiting for b in self.running if policy.outranks(a, b)]
         scores = [policy.score(seq, 9) for seq in self.waiting]
         behind = [seq.id for seq in policy.runners_up(9)]
-        return (None if head is None else head.id, [seq.id for seq in policy.victims(9)], pairs, scores, behind)
+        turns = [(a.id, b.id) for a in self.waiting for b in self.waiting if policy.overtakes(a, b)]
+        victims = [seq.id for seq in policy.victims(9)]
+        return (None if head is None else head.id, victims, pairs, scores, behind, turns)
 
     def allowed(self, answer: object) -> bool:
-        """The head waits; victims run, may be preempted, and share one urgency, which is their lowest."""
+        """The head waits; victims run, may be preempted, and share one urgency, their lowest; turns are strict."""
         assert isinstance(answer, tuple)
-        head, victims, pairs, _scores, behind = answer
+        head, victims, pairs, _scores, behind, turns = answer
         open_ = {seq.id: seq for seq in self.running if seq.id % 4 > 0}
         classes = {open_[number].urgency for number in victims}
         urgency = {seq.id: seq.urgency for seq in (*self.waiting, *self.running)}
@@ -89,6 +91,8 @@ class OrderScene:
             and (bool(victims) or not open_)
             and len(classes) <= 1
             and all(urgency[a] > urgency[b] for a, b in pairs)  # equal urgency never displaces
+            and not any((b, a) in turns for a, b in turns)  # no two make each other wait
+            and (self.policy.takes_turns or not turns)
         )
 
     def state(self) -> bytes:

@@ -49,25 +49,31 @@ def displace(m: MachineState, draft: Draft) -> None:
         draft.calm = False
 
 
-def admit(m: MachineState, draft: Draft) -> None:
-    """Start heads of the order while the step, the batch and the pool have room."""
+def admit(m: MachineState, draft: Draft, behind: list[Seq]) -> bool:
+    """Start heads of the order while the step, the batch and the pool have room.
+
+    `behind`: prompts in progress that wait for heads. True when it stopped at a head that is not before all of them.
+    """
     while m.may_admit and m.params.step_tokens > draft.decodes + draft.prefill_tokens:
         seq = m.order.head(draft.step)
         if seq is None or seq.ready_after > m.done or _same_block(m, seq):
-            return
+            return False
+        if behind and not all(m.order.overtakes(seq, other) for other in behind):
+            return True
         hits = find_hits(m, seq, draft.step)
         m.visits += 1
         if not fits(m, seq, hits, soon=False):
             _block(m, draft, seq)
-            return
+            return False
         draft.contended = draft.behind > 0 or (m.waiting > 1 and m.running + 1 < m.params.max_seqs)
         count = chunk_size(m, draft, seq, max(len(hits) * m.block_size, seq.computed))
         if count < 1:
-            return
+            return False
         if m.params.decisions:
             _record_admission(m, draft, seq, len(hits))
         _start(m, draft, seq, hits)
         plan_chunk(m, draft, seq, count, introduce(draft, seq))
+    return False
 
 
 def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:

@@ -24,7 +24,7 @@ from headway.sched.llm.grants import grant, grant_all
 from headway.sched.llm.intake import new_seq
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool
-from headway.sched.llm.prefill import advance_partials, cache_output, in_turn, seat_adopted
+from headway.sched.llm.prefill import advance_partials, cache_output, in_turn, seat_adopted, split_at_head
 from headway.sched.llm.records import record
 from headway.sched.llm.reporting import Reporting
 from headway.sched.llm.sequence import Seq, SeqState
@@ -210,11 +210,13 @@ class LlmMachine(Reporting):
         draft.decodes = m.decodes
         draft.kv_tokens = m.kv_base + m.decodes * (draft.step + 1)
         seat_adopted(m)
-        before, behind = in_turn(m, draft.step)
-        draft.behind = len(behind)
-        advance_partials(m, draft, before)
-        if draft.calm and not m.stalled and m.waiting:
-            admit(m, draft)
+        may_admit, behind = draft.calm and not m.stalled, in_turn(m)
+        while True:
+            before, behind = split_at_head(m, behind, draft.step)
+            draft.behind = len(behind)
+            advance_partials(m, draft, before)
+            if not (may_admit and m.waiting and admit(m, draft, behind)):
+                break
         draft.behind = 0
         if behind:
             advance_partials(m, draft, behind)

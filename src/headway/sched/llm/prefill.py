@@ -12,21 +12,18 @@ from headway.sched.llm.sequence import Seq, SeqState
 from headway.sched.llm.state import Draft, MachineState
 
 
-def in_turn(m: MachineState, step: int) -> tuple[list[Seq], list[Seq]]:
-    """Partly computed prompts that go on before the queue's head, and those behind it.
+def in_turn(m: MachineState) -> list[Seq]:
+    """Partly computed prompts in the order in which they go on."""
+    return sorted(m.partial, key=m.order.turn) if m.order.takes_turns else list(m.partial)
 
-    Where urgency counts, tokens of the step go to the urgent first: a head does not wait for a long calm prompt.
-    """
-    if not m.order.displaces:
-        return list(m.partial), []
-    partial = sorted(m.partial, key=lambda seq: -seq.urgency)
-    head = m.order.head(step) if m.waiting else None
+
+def split_at_head(m: MachineState, partial: list[Seq], step: int) -> tuple[list[Seq], list[Seq]]:
+    """Of `partial`, what goes on before the queue's head, and what after it."""
+    head = m.order.head(step) if partial and m.waiting and m.order.takes_turns else None
     if head is None:
         return partial, []
-    return (
-        [seq for seq in partial if not m.order.outranks(head, seq)],
-        [seq for seq in partial if m.order.outranks(head, seq)],
-    )
+    behind = [seq for seq in partial if m.order.overtakes(head, seq)]
+    return [seq for seq in partial if seq not in behind], behind
 
 
 def advance_partials(m: MachineState, draft: Draft, partial: list[Seq]) -> None:

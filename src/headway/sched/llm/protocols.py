@@ -1,6 +1,6 @@
 """What order and chunk policies implement, and the little of the machine that they may read.
 
-Queries (`head`, `victims`, `outranks`, `count`) write nothing; only `observe_*` methods change a policy's state.
+Queries (all but `observe_*`) write nothing; only `observe_*` methods change a policy's state.
 `step` is always the step being planned: the service of all earlier steps counts.
 """
 
@@ -20,6 +20,7 @@ class OrderPolicy(Protocol):
 
     displaces: ClassVar[bool]  # a waiting request may take the place of a running one
     competes: ClassVar[bool]  # its pick can differ from first come, first served
+    takes_turns: ClassVar[bool]  # prompt tokens of a step go by this order too, not only by admission
     head_depends_on: ClassVar[HeadDependsOn]
 
     def head(self, step: int) -> Seq | None:
@@ -32,6 +33,14 @@ class OrderPolicy(Protocol):
 
     def outranks(self, head: Seq, running: Seq) -> bool:
         """True when `head` may displace `running`."""
+        ...
+
+    def turn(self, seq: Seq) -> int:
+        """Where prompts take turns: the smallest of those that are partly computed goes on first."""
+        ...
+
+    def overtakes(self, head: Seq, partial: Seq) -> bool:
+        """Where prompts take turns: True when `head` is computed before `partial` goes on."""
         ...
 
     def score(self, seq: Seq, step: int) -> float:

@@ -38,6 +38,7 @@ class StaticOrder:
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = False
     head_depends_on: ClassVar[HeadDependsOn] = "queue"
 
     def __init__(self, params: msgspec.Struct, context: OrderContext) -> None:
@@ -58,6 +59,14 @@ class StaticOrder:
 
     def outranks(self, head: Seq, running: Seq) -> bool:
         """Equal urgency never displaces; an order without urgency never does."""
+        return False
+
+    def turn(self, seq: Seq) -> int:
+        """As admitted, where prompts do not take turns."""
+        return 0
+
+    def overtakes(self, head: Seq, partial: Seq) -> bool:
+        """Never, where prompts do not take turns."""
         return False
 
     def score(self, seq: Seq, step: int) -> float:

@@ -39,6 +39,7 @@ class Fair:
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = False
     head_depends_on: ClassVar[HeadDependsOn] = "step"
     needs: ClassVar[frozenset[str]] = frozenset()
     sees: ClassVar[str] = "tokens served per tenant, tenant weights, arrival times"
@@ -76,6 +77,14 @@ class Fair:
 
     def outranks(self, head: Seq, running: Seq) -> bool:
         """Fairness waits for blocks; it takes none."""
+        return False
+
+    def turn(self, seq: Seq) -> int:
+        """As admitted."""
+        return 0
+
+    def overtakes(self, head: Seq, partial: Seq) -> bool:
+        """Who was admitted goes on."""
         return False
 
     def score(self, seq: Seq, step: int) -> float:

@@ -24,6 +24,7 @@ class Priority(StaticOrder):
         min_gap: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     displaces: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
     sees: ClassVar[str] = "urgency (the wire's `priority`, lower is sooner) and arrival times"
     good_at: ClassVar[str] = "interactive beside batch: the urgent enter at once, the rest age and so get in"
@@ -44,6 +45,14 @@ class Priority(StaticOrder):
     def score(self, seq: Seq, step: int) -> float:
         """The level."""
         return float(self._level(seq))
+
+    def turn(self, seq: Seq) -> int:
+        """A head does not wait for a long calm prompt."""
+        return -seq.urgency
+
+    def overtakes(self, head: Seq, partial: Seq) -> bool:
+        """As for a seat."""
+        return self.outranks(head, partial)
 
     def outranks(self, head: Seq, running: Seq) -> bool:
         """Base urgency decides, by the gap; the level keeps a displaced, older request from taking the head back."""

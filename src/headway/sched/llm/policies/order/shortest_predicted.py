@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from headway.cost.llm import StepCost
 from headway.sched.llm.policies._heap import Key
 from headway.sched.llm.policies._static import StaticOrder
+from headway.sched.llm.policies._work import work_left_ns
 from headway.sched.llm.protocols import OrderContext
 from headway.sched.llm.sequence import Seq
 
@@ -35,15 +35,7 @@ class ShortestPredicted(StaticOrder):
         super().__init__(params, context)
         self._params = params
 
-    def _work_ns(self, seq: Seq) -> int:
-        belief: StepCost | None = self.context.belief
-        assert belief is not None  # `needs` says so
-        tokens = seq.request.output_tokens_predicted
-        likely = min(self._params.unknown_tokens if tokens is None else tokens, seq.request.sampling.max_tokens)
-        left = max(likely - seq.outputs, 1)
-        return belief.prefill_ns(seq.computed, seq.target - seq.computed) + left * belief.step_ns(1, seq.target)
-
     def wait_key(self, seq: Seq) -> Key:
         """The preempted first: they were the shortest once."""
-        score = seq.arrived_ns + self._params.stretch * self._work_ns(seq)
+        score = seq.arrived_ns + self._params.stretch * work_left_ns(self.context, seq, self._params.unknown_tokens)
         return (0 if seq.preemptions else 1, score, seq.id)
