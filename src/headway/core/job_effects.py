@@ -1,0 +1,160 @@
+"""What JobNode asks of the job table, of who runs jobs, and of the webhook client (`core.jobs` has the events)."""
+
+import msgspec
+
+from headway.core.effects import WakeAt
+from headway.core.ids import RequestId
+from headway.core.jobs import JobRow, JobState
+from headway.core.units import Ns
+
+
+class ReadRows(msgspec.Struct, frozen=True, tag=True):
+    """Table: the first `limit` rows that may be claimed now, by urgency, then position. Answer: RowsSeen."""
+
+    limit: int
+
+
+class ClaimRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: take the row if it is at `attempt` still and free (no lease, or one that is over). Answers: RowClaimed,
+    RowLost, RowUnknown."""
+
+    job: RequestId
+    attempt: int
+    until_ns: Ns
+
+
+class KeepRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: heartbeat, with the progress. Answers: RowKept, RowLost, RowUnknown."""
+
+    job: RequestId
+    attempt: int
+    until_ns: Ns
+    state: JobState
+    done: int
+
+
+class SaveCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """Table: the job goes on from here after a crash; its failures are forgotten. Answers as KeepRow."""
+
+    job: RequestId
+    attempt: int
+    until_ns: Ns
+    done: int
+    key: str
+    device_ns: Ns
+
+
+class CompleteRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: the job is completed and metered, its webhook is in the outbox, all in one transaction. Answers:
+    RowClosed, RowLost, RowUnknown."""
+
+    job: RequestId
+    attempt: int
+    device_ns: Ns  # of all attempts that counted
+    images: int
+    frames: int
+
+
+class FailRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: the job is over without a result (`failed`, `lost`). Answers as CompleteRow."""
+
+    job: RequestId
+    attempt: int
+    state: JobState
+    code: str
+    message: str
+
+
+class RequeueRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: hand the row back; it may be claimed from `not_before_ns` on. Answers as CompleteRow."""
+
+    job: RequestId
+    attempt: int
+    not_before_ns: Ns
+    failures: int
+    reason: str
+
+
+class ExpireRows(msgspec.Struct, frozen=True, tag=True):
+    """Table: jobs stored before `stored_before_ns` that no worker has begun are over (`expired`). No answer."""
+
+    stored_before_ns: Ns
+
+
+class SweepObjects(msgspec.Struct, frozen=True, tag=True):
+    """Table and store: delete rows and objects whose time is over, and old answers of idempotency keys. No answer."""
+
+
+class StartJob(msgspec.Struct, frozen=True, tag=True):
+    """Edge: submit the job's request, from its checkpoint. Exactly one JobEnded answers."""
+
+    row: JobRow
+    save_every: int  # steps between checkpoints; 0: none
+
+
+class StopJob(msgspec.Struct, frozen=True, tag=True):
+    """Edge: stop it at the next step boundary; its results count no more."""
+
+    job: RequestId
+    attempt: int
+
+
+class ReadHooks(msgspec.Struct, frozen=True, tag=True):
+    """Table: the first `limit` messages that are due. Answer: HooksSeen."""
+
+    limit: int
+
+
+class ClaimHook(msgspec.Struct, frozen=True, tag=True):
+    """Table: take a message that is at `attempt` still; nobody else does before `until_ns`. Answers: HookClaimed,
+    HookLost."""
+
+    hook: str
+    attempt: int
+    until_ns: Ns
+
+
+class SendHook(msgspec.Struct, frozen=True, tag=True):
+    """Webhook client: send it. Answer: HookAnswered."""
+
+    hook: str
+    attempt: int
+
+
+class PostponeHook(msgspec.Struct, frozen=True, tag=True):
+    """Table: it was not taken; try again at `not_before_ns`. No answer."""
+
+    hook: str
+    attempt: int
+    not_before_ns: Ns
+    reason: str
+
+
+class CloseHook(msgspec.Struct, frozen=True, tag=True):
+    """Table: it was delivered, or given up. No answer."""
+
+    hook: str
+    attempt: int
+    is_delivered: bool
+    reason: str
+
+
+JobEffect = (
+    ReadRows
+    | ClaimRow
+    | KeepRow
+    | SaveCheckpoint
+    | CompleteRow
+    | FailRow
+    | RequeueRow
+    | ExpireRows
+    | SweepObjects
+    | StartJob
+    | StopJob
+    | ReadHooks
+    | ClaimHook
+    | SendHook
+    | PostponeHook
+    | CloseHook
+    | WakeAt
+)

@@ -1,0 +1,190 @@
+"""The jobs that this node has claimed: heartbeat and progress, checkpoints, and what follows from how they end."""
+
+from typing import Literal
+
+from headway.core.errors import InvariantError
+from headway.core.ids import RequestId
+from headway.core.job_effects import (
+    CompleteRow,
+    FailRow,
+    JobEffect,
+    KeepRow,
+    RequeueRow,
+    SaveCheckpoint,
+    StartJob,
+    StopJob,
+)
+from headway.core.jobs import JobEnded, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClaimed, RowKept
+from headway.core.units import Ns, ns_from_s
+from headway.sched.jobs.cadence import Cadence
+from headway.sched.jobs.params import JobParams
+
+_End = CompleteRow | FailRow | RequeueRow
+
+
+class _Run:
+    """One claimed job.
+
+    `running`: until its JobEnded. `stopping`: it was asked to stop, and the row is not ours any more. `handing`: it
+    was asked to stop, and the row goes back into the line. `closing`: its end is being written.
+    """
+
+    def __init__(self, row: JobRow, until_ns: Ns, at_ns: Ns) -> None:
+        self.row, self.until_ns = row, until_ns
+        self.phase: Literal["running", "stopping", "handing", "closing"] = "running"
+        self.state: JobState = "preempted" if row.begun else "queued"
+        self.done = row.begun
+        self.failures = row.failures
+        self.is_new = False  # something to write beside the heartbeat
+        self.written_ns = at_ns
+        self.stepped_ns: Ns | None = None  # the last progress came then
+        self.end: _End | None = None
+        self.repeats = False  # the table did not answer to `end`
+
+
+class Runs:
+    """Appends to `out`."""
+
+    def __init__(self, params: JobParams, out: list[JobEffect]) -> None:
+        self._params, self._out = params, out
+        self.lease_ns = ns_from_s(params.lease_s)
+        self._progress_ns = ns_from_s(params.progress_s)
+        self._runs: dict[RequestId, _Run] = {}
+        self._is_draining = False
+        self.cadence = Cadence(params.checkpoint)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def has(self, job: RequestId) -> bool:
+        """It is claimed by this node, or still being stopped here."""
+        return job in self._runs
+
+    def begin(self, event: RowClaimed) -> None:
+        """The row is ours."""
+        row = event.row
+        if row.job in self._runs:
+            raise InvariantError(f"job {row.job} is claimed as attempt {row.attempt} while it is still held here")
+        run = self._runs[row.job] = _Run(row, event.until_ns, event.at_ns)
+        if self._is_draining:
+            self._write(run, RequeueRow(row.job, row.attempt, event.at_ns, row.failures - 1, "the gateway ends"))
+        elif row.failures > self._params.attempts_max:
+            story = f"job {row.job} was begun {row.failures - 1} times and came to no checkpoint and no end; retry it"
+            self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story))
+        else:
+            self._out.append(StartJob(row, self.cadence.every(row)))
+
+    def drain(self) -> None:
+        """Stop what runs and hand it back."""
+        self._is_draining = True
+        for run in self._runs.values():
+            if run.phase == "running":
+                run.phase = "handing"
+                self._out.append(StopJob(run.row.job, run.row.attempt))
+
+    def _find(self, job: RequestId, attempt: int) -> _Run | None:
+        run = self._runs.get(job)
+        return run if run is not None and run.row.attempt == attempt else None
+
+    def progressed(self, event: JobProgressed) -> None:
+        """Kept for the next tick; steps teach what a step takes."""
+        run = self._find(event.job, event.attempt)
+        if run is None or run.phase not in ("running", "handing"):
+            return
+        steps = event.done - run.done
+        if steps > 0 and run.stepped_ns is not None:
+            self.cadence.stepped(run.row.model, (event.at_ns - run.stepped_ns) // steps)
+        if steps > 0:
+            run.stepped_ns = event.at_ns
+        run.is_new = run.is_new or (event.state, event.done) != (run.state, run.done)
+        run.state, run.done = event.state, max(run.done, event.done)
+
+    def saved(self, event: JobSaved) -> None:
+        """The table may know of the checkpoint."""
+        run = self._find(event.job, event.attempt)
+        if run is None or run.phase not in ("running", "handing"):
+            return
+        self.cadence.saved(run.row.model, event.took_ns)
+        run.failures = 1  # this attempt, since its checkpoint
+        until_ns, device_ns = event.at_ns + self.lease_ns, run.row.device_ns + event.device_ns
+        self._out.append(SaveCheckpoint(event.job, event.attempt, until_ns, event.done, event.key, device_ns))
+
+    def kept(self, event: RowKept) -> None:
+        """The lease is longer."""
+        run = self._find(event.job, event.attempt)
+        if run is not None:
+            run.until_ns = max(run.until_ns, event.until_ns)
+
+    def tick(self, at_ns: Ns) -> None:
+        """Write progress and heartbeats; stop what could not be kept; repeat ends that were not answered."""
+        for run in list(self._runs.values()):
+            if run.phase == "closing":
+                if run.repeats and run.end is not None:
+                    run.repeats = False
+                    self._out.append(run.end)
+            elif run.phase in ("running", "handing"):
+                if at_ns >= run.until_ns:
+                    self._stop(run)
+                elif run.is_new or at_ns - run.written_ns >= self.lease_ns // 3:
+                    run.is_new, run.written_ns = False, at_ns
+                    row, until_ns = run.row, at_ns + self.lease_ns
+                    self._out.append(KeepRow(row.job, row.attempt, until_ns, run.state, run.done))
+
+    def _stop(self, run: _Run) -> None:
+        was_asked = run.phase == "handing"
+        run.phase = "stopping"
+        if not was_asked:
+            self._out.append(StopJob(run.row.job, run.row.attempt))
+
+    def lost(self, job: RequestId, attempt: int) -> None:
+        """The row is not ours."""
+        run = self._find(job, attempt)
+        if run is None:
+            return
+        if run.phase == "closing":
+            del self._runs[job]
+        elif run.phase in ("running", "handing"):
+            self._stop(run)
+
+    def closed(self, job: RequestId, attempt: int) -> None:
+        """Its end is in the table."""
+        if self._find(job, attempt) is not None:
+            del self._runs[job]
+
+    def unknown(self, job: RequestId, attempt: int) -> None:
+        """An end is written again; a heartbeat comes again by itself."""
+        run = self._find(job, attempt)
+        if run is not None and run.phase == "closing":
+            run.repeats = True
+
+    def ended(self, event: JobEnded) -> None:
+        """What ran here is over: write what that means, if the row is still ours."""
+        run = self._find(event.job, event.attempt)
+        if run is None or run.phase == "closing":
+            raise InvariantError(f"job {event.job} ends as attempt {event.attempt}, which does not run here")
+        if run.phase == "stopping":
+            del self._runs[event.job]
+            return
+        self._write(run, self._end(run, event.outcome, event.at_ns))
+
+    def _write(self, run: _Run, end: _End) -> None:
+        run.phase, run.end = "closing", end
+        self._out.append(end)
+
+    def _end(self, run: _Run, outcome: Outcome, at_ns: Ns) -> _End:
+        row, code = run.row, outcome.code
+        if outcome.kind == "completed":
+            device_ns = row.device_ns + outcome.device_ns
+            return CompleteRow(row.job, row.attempt, device_ns, outcome.images, outcome.frames)
+        if outcome.kind == "failed":
+            return FailRow(row.job, row.attempt, "failed", code, outcome.message)
+        reason = f"{code}: {outcome.message}" if code else outcome.message
+        backoff = self._params.backoff
+        if outcome.kind in ("interrupted", "refused"):  # nobody's fault: it costs no attempt
+            is_asked = run.phase == "handing"
+            wait_ns = 0 if is_asked else max(outcome.retry_after_ns, backoff.wait_ns(row.job, max(1, run.failures)))
+            return RequeueRow(row.job, row.attempt, at_ns + wait_ns, run.failures - 1, reason)
+        if run.failures >= self._params.attempts_max:
+            story = f"attempt {run.failures} of jobs.attempts_max = {self._params.attempts_max}: {reason}"
+            return FailRow(row.job, row.attempt, "lost", "lost", story)
+        return RequeueRow(row.job, row.attempt, at_ns + backoff.wait_ns(row.job, run.failures), run.failures, reason)

@@ -1,0 +1,347 @@
+"""JobNodes, a job table and engines in one box: every order of what happens can be tried, with crashes between.
+
+`MemoryTable` says what the SQL tables must do as well (`tests/integration/test_job_table.py` compares them).
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from headway.core.effects import WakeAt
+from headway.core.events import TimerFired
+from headway.core.ids import ModelId, RequestId, TenantId, TimerId
+from headway.core.job_effects import (
+    ClaimRow,
+    CompleteRow,
+    ExpireRows,
+    FailRow,
+    JobEffect,
+    KeepRow,
+    ReadRows,
+    RequeueRow,
+    SaveCheckpoint,
+    StartJob,
+    StopJob,
+)
+from headway.core.jobs import (
+    OVER,
+    WAITING,
+    JobEnded,
+    JobEvent,
+    JobProgressed,
+    JobRow,
+    JobSaved,
+    JobState,
+    JobStored,
+    Outcome,
+    RowClaimed,
+    RowClosed,
+    RowKept,
+    RowLost,
+    RowsSeen,
+    RowUnknown,
+    TableOpened,
+)
+from headway.core.units import NS_PER_S, Ns, ns_from_s
+from headway.sched.jobs.node import JobNode
+from headway.sched.jobs.params import BackoffParams, JobParams
+
+
+class Stored:
+    """One row, with what decisions do not see."""
+
+    def __init__(self, row: JobRow) -> None:
+        self.row = row
+        self.state: JobState = "queued"
+        self.done = 0
+        self.owner: str | None = None
+        self.until_ns: Ns = 0
+        self.is_paused = False
+        self.key: str | None = None
+        self.completions = 0
+
+
+class MemoryTable:
+    """The job table's semantics in a dictionary."""
+
+    def __init__(self) -> None:
+        self.rows: dict[RequestId, Stored] = {}
+        self._last_position = 0
+
+    def insert(self, row: JobRow) -> JobRow:
+        self._last_position += 1
+        row = msgspec.structs.replace(row, position=self._last_position)
+        self.rows[row.job] = Stored(row)
+        return row
+
+    def _is_free(self, stored: Stored, now_ns: Ns) -> bool:
+        if stored.state in OVER or stored.is_paused or stored.row.not_before_ns > now_ns:
+            return False
+        return stored.owner is None or stored.until_ns < now_ns
+
+    def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
+        free = [stored.row for stored in self.rows.values() if self._is_free(stored, now_ns)]
+        free.sort(key=lambda row: (-row.urgency, row.position))
+        return free[:limit], len(free) > limit
+
+    def claim(self, effect: ClaimRow, owner: str, now_ns: Ns) -> JobRow | None:
+        stored = self.rows.get(effect.job)
+        if stored is None or not self._is_free(stored, now_ns) or stored.row.attempt != effect.attempt:
+            return None
+        row = stored.row
+        stored.row = msgspec.structs.replace(row, attempt=row.attempt + 1, failures=row.failures + 1)
+        stored.owner, stored.until_ns = owner, effect.until_ns
+        return stored.row
+
+    def _owned(self, job: RequestId, attempt: int, owner: str) -> Stored | None:
+        stored = self.rows.get(job)
+        if stored is None or stored.owner != owner or stored.row.attempt != attempt or stored.state in OVER:
+            return None
+        return stored
+
+    def keep(self, effect: KeepRow, owner: str) -> bool:
+        stored = self._owned(effect.job, effect.attempt, owner)
+        if stored is not None:
+            stored.until_ns, stored.state, stored.done = effect.until_ns, effect.state, effect.done
+        return stored is not None
+
+    def checkpoint(self, effect: SaveCheckpoint, owner: str) -> bool:
+        stored = self._owned(effect.job, effect.attempt, owner)
+        if stored is not None:
+            stored.until_ns, stored.key, stored.done = effect.until_ns, effect.key, max(stored.done, effect.done)
+            stored.row = msgspec.structs.replace(stored.row, begun=effect.done, failures=1, device_ns=effect.device_ns)
+        return stored is not None
+
+    def complete(self, effect: CompleteRow, owner: str) -> bool:
+        stored = self._owned(effect.job, effect.attempt, owner)
+        if stored is not None:
+            stored.state, stored.owner, stored.done = "completed", None, stored.row.steps
+            stored.completions += 1
+        return stored is not None
+
+    def fail(self, effect: FailRow, owner: str) -> bool:
+        stored = self._owned(effect.job, effect.attempt, owner)
+        if stored is not None:
+            stored.state, stored.owner = effect.state, None
+        return stored is not None
+
+    def requeue(self, effect: RequeueRow, owner: str) -> bool:
+        stored = self._owned(effect.job, effect.attempt, owner)
+        if stored is not None:
+            stored.owner = None
+            stored.state = "preempted" if stored.done or stored.row.begun else "queued"
+            stored.row = msgspec.structs.replace(
+                stored.row, not_before_ns=effect.not_before_ns, failures=effect.failures
+            )
+        return stored is not None
+
+    def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
+        over = []
+        for job, stored in self.rows.items():
+            is_old = stored.row.stored_ns < before_ns and stored.state == "queued"
+            if is_old and (stored.owner is None or stored.until_ns < now_ns):
+                stored.state, stored.owner = "expired", None
+                over.append(job)
+        return over
+
+    def cancel(self, job: RequestId) -> int | None:
+        """The attempt that lost its row; None: nothing changed."""
+        stored = self.rows.get(job)
+        if stored is None or stored.state in OVER:
+            return None
+        stored.state, stored.owner = "cancelled", None
+        return stored.row.attempt
+
+    def pause(self, job: RequestId) -> int | None:
+        stored = self.rows.get(job)
+        if stored is None or stored.state in OVER or stored.is_paused:
+            return None
+        if stored.owner is not None:
+            failures = max(0, stored.row.failures - 1)  # nobody's fault
+            stored.row = msgspec.structs.replace(stored.row, failures=failures)
+        if stored.state not in WAITING:
+            stored.state = "preempted" if stored.done or stored.row.begun else "queued"
+        stored.is_paused, stored.owner = True, None
+        return stored.row.attempt
+
+    def resume(self, job: RequestId) -> JobRow | None:
+        stored = self.rows.get(job)
+        if stored is None or stored.state in OVER or not stored.is_paused:
+            return None
+        stored.is_paused = False
+        return stored.row
+
+    def perform(self, effect: JobEffect, owner: str, now_ns: Ns) -> JobEvent | None:
+        """Do what a node asks of the table."""
+        match effect:
+            case ReadRows():
+                rows, has_more = self.claimable(effect.limit, now_ns)
+                return RowsSeen(now_ns, "table", tuple(rows), has_more)
+            case ClaimRow():
+                row = self.claim(effect, owner, now_ns)
+                if row is None:
+                    return RowLost(now_ns, "table", effect.job, effect.attempt)
+                return RowClaimed(now_ns, "table", row, effect.until_ns)
+            case KeepRow() | SaveCheckpoint():
+                is_kept = self.keep(effect, owner) if isinstance(effect, KeepRow) else self.checkpoint(effect, owner)
+                if is_kept:
+                    return RowKept(now_ns, "table", effect.job, effect.attempt, effect.until_ns)
+                return RowLost(now_ns, "table", effect.job, effect.attempt)
+            case CompleteRow() | FailRow() | RequeueRow():
+                closed = self._close(effect, owner)
+                answer = RowClosed if closed else RowLost
+                return answer(now_ns, "table", effect.job, effect.attempt)
+            case ExpireRows():
+                self.expire(effect.stored_before_ns, now_ns)
+                return None
+            case _:
+                return None
+
+    def _close(self, effect: CompleteRow | FailRow | RequeueRow, owner: str) -> bool:
+        if isinstance(effect, CompleteRow):
+            return self.complete(effect, owner)
+        return self.fail(effect, owner) if isinstance(effect, FailRow) else self.requeue(effect, owner)
+
+
+def job_row(number: int, **changes: object) -> JobRow:
+    """A job of ten steps."""
+    row = JobRow(RequestId(f"job-{number}"), TenantId("t"), ModelId("m"), 10, 0, 0, estimate_ns=10 * NS_PER_S)
+    return msgspec.structs.replace(row, **changes)
+
+
+class Work:
+    """One started job on an engine."""
+
+    def __init__(self, row: JobRow, save_every: int) -> None:
+        self.row, self.save_every, self.done, self.is_stopped = row, save_every, row.begun, False
+
+
+class Gateway:
+    """A node with its queues: to the table, from everywhere, and its timers. A crash forgets all of it."""
+
+    def __init__(self, name: str, params: JobParams) -> None:
+        self.name, self.node = name, JobNode(params)
+        self.to_table: deque[JobEffect] = deque()
+        self.inbox: deque[JobEvent] = deque()
+        self.timers: list[tuple[Ns, TimerId]] = []
+        self.works: dict[RequestId, Work] = {}
+
+
+class JobWorld:
+    """Several gateways on one table. `choose` makes every choice; `outcome` says how work ends that ran to its end."""
+
+    def __init__(self, rng: random.Random, gateways: int, params: JobParams | None = None) -> None:
+        self.rng, self.now_ns, self.table = rng, 0, MemoryTable()
+        self.params = params or JobParams(
+            running_max=3,
+            lease_s=4.0,
+            progress_s=1.0,
+            poll_s=2.0,
+            attempts_max=1000,
+            backoff=BackoffParams(0.5, 2.0),
+        )
+        self._names = 0
+        self.gateways = [self._gateway() for _ in range(gateways)]
+        self.outcome: Callable[[Work], Outcome] = lambda _: Outcome("completed", device_ns=NS_PER_S, images=1)
+        self.starts: list[tuple[str, JobRow]] = []
+        self.saved: dict[RequestId, int] = {}
+
+    def _gateway(self) -> Gateway:
+        self._names += 1
+        gateway = Gateway(f"gw-{self._names}", self.params)
+        gateway.inbox.append(TableOpened(self.now_ns, "test"))
+        return gateway
+
+    def store(self, row: JobRow) -> None:
+        """A client's job, at some gateway."""
+        row = self.table.insert(msgspec.structs.replace(row, stored_ns=self.now_ns))
+        self.rng.choice(self.gateways).inbox.append(JobStored(self.now_ns, "edge", row))
+
+    def crash(self, gateway: Gateway) -> None:
+        """kill -9, and a new process in its place."""
+        self.gateways[self.gateways.index(gateway)] = self._gateway()
+
+    def feed(self, gateway: Gateway) -> None:
+        """Let a node see its next event."""
+        event = msgspec.structs.replace(gateway.inbox.popleft(), at_ns=self.now_ns)
+        for effect in gateway.node.handle(event):
+            match effect:
+                case StartJob():
+                    self.starts.append((gateway.name, effect.row))
+                    assert effect.row.begun == self.saved.get(effect.row.job, 0), "starts from its last checkpoint"
+                    assert effect.row.job not in gateway.works
+                    gateway.works[effect.row.job] = Work(effect.row, effect.save_every)
+                case StopJob() if effect.job in gateway.works:  # else its end is on its way
+                    gateway.works[effect.job].is_stopped = True
+                case StopJob():
+                    pass
+                case WakeAt():
+                    gateway.timers.append((effect.at_ns, effect.timer))
+                case _:
+                    gateway.to_table.append(effect)
+
+    def serve(self, gateway: Gateway, is_answered: bool = True, is_done: bool = True) -> None:
+        """Let the table do the next thing that a node asked for; it may not answer, and may have done it."""
+        effect = gateway.to_table.popleft()
+        answer = self.table.perform(effect, gateway.name, self.now_ns) if is_done else None
+        if isinstance(effect, SaveCheckpoint) and isinstance(answer, RowKept):
+            self.saved[effect.job] = effect.done
+        is_row = isinstance(effect, ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow)
+        if not is_answered and is_row:
+            answer = RowUnknown(self.now_ns, "table", effect.job, effect.attempt)
+        elif not is_done:
+            answer = self.table.perform(effect, gateway.name, self.now_ns)
+        if answer is not None:
+            gateway.inbox.append(answer)
+
+    def work(self, gateway: Gateway) -> None:
+        """One step of one job that runs there."""
+        job = self.rng.choice(sorted(gateway.works))
+        work, row = gateway.works[job], gateway.works[job].row
+        if work.is_stopped or work.done >= row.steps:
+            del gateway.works[job]
+            outcome = Outcome("interrupted") if work.is_stopped else self.outcome(work)
+            gateway.inbox.append(JobEnded(self.now_ns, "edge", job, row.attempt, outcome))
+            return
+        work.done += 1
+        gateway.inbox.append(JobProgressed(self.now_ns, "edge", job, row.attempt, "denoise", work.done))
+        if work.save_every and work.done % work.save_every == 0 and work.done < row.steps:
+            key = f"{job}/{row.attempt}/{work.done}"
+            saved = JobSaved(self.now_ns, "edge", job, row.attempt, work.done, key, NS_PER_S // 100, NS_PER_S)
+            gateway.inbox.append(saved)
+
+    def fire(self, gateway: Gateway) -> bool:
+        """Deliver a timer that is due."""
+        due = [timer for timer in gateway.timers if timer[0] <= self.now_ns]
+        for timer in due:
+            gateway.timers.remove(timer)
+            gateway.inbox.append(TimerFired(self.now_ns, timer[1], timer[1]))
+        return bool(due)
+
+    def turn(self) -> None:
+        """Something happens somewhere."""
+        gateway = self.rng.choice(self.gateways)
+        choices: list[Callable[[], object]] = [lambda: self.fire(gateway)]
+        if gateway.inbox:
+            choices.append(lambda: self.feed(gateway))
+        if gateway.to_table:
+            choices.append(lambda: self.serve(gateway))
+        if gateway.works:
+            choices.append(lambda: self.work(gateway))
+        self.rng.choice(choices)()
+        self.now_ns += ns_from_s(self.rng.choice((0.0, 0.0, 0.01, 0.1)))
+
+    def settle(self, until: Callable[[], bool], turns: int = 20_000) -> None:
+        """Nothing is disturbed any more: go on until it is so. Fails when that takes too long."""
+        for _ in range(turns):
+            if until():
+                return
+            self.turn()
+        states = {job: (stored.state, stored.row.attempt) for job, stored in self.table.rows.items()}
+        raise AssertionError(f"not reached at {self.now_ns / NS_PER_S:.1f} s: {states}")
+
+    def is_over(self) -> bool:
+        """Every job is."""
+        return all(stored.state in OVER for stored in self.table.rows.values())

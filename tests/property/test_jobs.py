@@ -1,0 +1,80 @@
+"""Several gateways on one job table: whatever happens in whatever order, every job is completed once (SPEC H3)."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.property.job_world import JobWorld, job_row
+
+from headway.core.jobs import Outcome
+from headway.sched.jobs.params import BackoffParams, CheckpointParams, JobParams
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), gateways=st.integers(1, 3), jobs=st.integers(1, 6))
+def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways: int, jobs: int) -> None:
+    """Crashes of gateways, a table that does not answer (and did it, or not), and failing attempts."""
+    rng = random.Random(seed)
+    params = JobParams(
+        running_max=3,
+        lease_s=4.0,
+        poll_s=2.0,
+        attempts_max=1000,
+        backoff=BackoffParams(0.5, 2.0),
+        checkpoint=CheckpointParams(failure_every_s=rng.choice((50.0, 5000.0)), save_ms=20.0),
+    )
+    world = JobWorld(rng, gateways, params)
+    faults = (Outcome("broken", "engine_lost"), Outcome("refused", "queue_full", retry_after_ns=10**9))
+    world.outcome = lambda _: rng.choice((*faults, Outcome("completed"), Outcome("completed")))
+    for number in range(jobs):
+        world.store(job_row(number, urgency=rng.randrange(2)))
+    for _ in range(600):
+        dice = rng.random()
+        gateway = rng.choice(world.gateways)
+        if dice < 0.01:
+            world.crash(gateway)
+        elif dice < 0.03 and gateway.to_table:
+            world.serve(gateway, is_answered=False, is_done=rng.random() < 0.5)
+        else:
+            world.turn()
+    world.settle(world.is_over)
+    assert {stored.state for stored in world.table.rows.values()} == {"completed"}
+    assert {stored.completions for stored in world.table.rows.values()} == {1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_cancelled_job_stops_and_the_others_do_not(seed: int) -> None:
+    """InvokeAI#6049, #6089, #7414: cancelling one never touches another; who runs it learns by its next write."""
+    rng = random.Random(seed)
+    world = JobWorld(rng, 2)
+    for number in range(5):
+        world.store(job_row(number))
+    gone = job_row(rng.randrange(5)).job
+    for _ in range(rng.randrange(200)):
+        world.turn()
+    was_over = world.table.cancel(gone) is None
+    world.settle(lambda: world.is_over() and not any(gateway.works for gateway in world.gateways))
+    states = {job: stored.state for job, stored in world.table.rows.items()}
+    assert states.pop(gone) == ("completed" if was_over else "cancelled")
+    assert set(states.values()) == {"completed"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_paused_job_goes_on_from_its_checkpoint_when_it_is_resumed(seed: int) -> None:
+    rng = random.Random(seed)
+    world = JobWorld(rng, 2)
+    for number in range(3):
+        world.store(job_row(number))
+    held = job_row(0).job
+    for _ in range(rng.randrange(150)):
+        world.turn()
+    if world.table.pause(held) is None:
+        return  # it was completed before
+    stored = world.table.rows[held]
+    world.settle(lambda: all(s.state == "completed" for s in world.table.rows.values() if s is not stored))
+    assert stored.state in ("queued", "preempted")
+    world.table.resume(held)
+    world.settle(world.is_over)
+    assert (stored.state, stored.completions) == ("completed", 1)

@@ -1,0 +1,284 @@
+"""JobNode: whom it claims, what it writes and when, and what becomes of a job whose attempt ends."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from headway.core.events import TimerFired
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.job_effects import (
+    ClaimRow,
+    CloseHook,
+    CompleteRow,
+    ExpireRows,
+    FailRow,
+    JobEffect,
+    KeepRow,
+    PostponeHook,
+    ReadRows,
+    RequeueRow,
+    SaveCheckpoint,
+    SendHook,
+    StartJob,
+    StopJob,
+)
+from headway.core.jobs import (
+    DrainBegan,
+    HookAnswered,
+    HookClaimed,
+    HookRow,
+    HooksSeen,
+    JobEnded,
+    JobProgressed,
+    JobRow,
+    JobSaved,
+    JobStored,
+    Outcome,
+    RowClaimed,
+    RowClosed,
+    RowKept,
+    RowLost,
+    RowsSeen,
+    RowUnknown,
+    TableOpened,
+)
+from headway.core.units import NS_PER_S
+from headway.sched.jobs.node import SWEEP, TICK, JobNode
+from headway.sched.jobs.params import BackoffParams, CheckpointParams, HookParams, JobParams
+
+S = NS_PER_S
+E = TypeVar("E")
+
+
+def row(name: str = "job-1", **changes: object) -> JobRow:
+    made = JobRow(RequestId(name), TenantId("t"), ModelId("m"), 20, 0, 1, estimate_ns=20 * S)
+    return msgspec.structs.replace(made, **changes)
+
+
+def only(effects: Sequence[JobEffect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def opened(params: JobParams | None = None) -> JobNode:
+    node = JobNode(params or JobParams())
+    node.handle(TableOpened(0, "test"))
+    node.handle(RowsSeen(0, "table", (), False))
+    return node
+
+
+def claimed(node: JobNode, at_ns: int = 0, **changes: object) -> list[JobEffect]:
+    """Store, claim, and return what the claim leads to."""
+    node.handle(JobStored(at_ns, "edge", row(**changes)))
+    was = row(**changes)
+    taken = msgspec.structs.replace(was, attempt=was.attempt + 1, failures=was.failures + 1)
+    return node.handle(RowClaimed(at_ns, "table", taken, at_ns + 15 * S))
+
+
+def test_claims_by_urgency_then_position_then_id() -> None:
+    node = JobNode(JobParams(running_max=4))
+    node.handle(TableOpened(0, "test"))
+    rows = (row("b", position=3), row("a", position=3), row("c", position=2), row("d", position=9, urgency=1))
+    claims = only(node.handle(RowsSeen(0, "table", rows, False)), ClaimRow)
+    assert [claim.job for claim in claims] == ["d", "c", "a", "b"]
+
+
+def test_claims_no_more_than_may_run() -> None:
+    node = JobNode(JobParams(running_max=2))
+    node.handle(TableOpened(0, "test"))
+    rows = tuple(row(f"job-{k}", position=k) for k in range(5))
+    assert len(only(node.handle(RowsSeen(0, "table", rows, False)), ClaimRow)) == 2
+
+
+def test_a_lost_claim_frees_its_place() -> None:
+    node = JobNode(JobParams(running_max=1))
+    node.handle(TableOpened(0, "test"))
+    node.handle(RowsSeen(0, "table", (row("a", position=1), row("b", position=2)), False))
+    claims = only(node.handle(RowLost(0, "table", RequestId("a"), 0)), ClaimRow)
+    assert [claim.job for claim in claims] == ["b"]
+
+
+def test_what_is_stored_during_a_read_is_not_forgotten_by_its_answer() -> None:
+    full = JobNode(JobParams(running_max=1))
+    assert only(full.handle(TableOpened(0, "test")), ReadRows)
+    full.handle(JobStored(0, "edge", row("a", position=1)))
+    full.handle(JobStored(0, "edge", row("b", position=2)))
+    full.handle(RowsSeen(0, "table", (), False))
+    claims = only(full.handle(RowLost(0, "table", RequestId("a"), 0)), ClaimRow)
+    assert [claim.job for claim in claims] == ["b"]
+
+
+def test_progress_is_written_once_a_second_at_most() -> None:
+    """SPEC H2 and field note 3.5: progress ticks stay in memory between."""
+    node = opened()
+    claimed(node)
+    writes: list[KeepRow] = []
+    for tenth in range(1, 20):
+        writes += only(
+            node.handle(JobProgressed(tenth * S // 10, "edge", RequestId("job-1"), 1, "denoise", tenth)), KeepRow
+        )
+        if tenth == 10:
+            writes += only(node.handle(TimerFired(S, "t", TICK)), KeepRow)
+    assert [(write.done, write.state) for write in writes] == [(10, "denoise")]
+
+
+def test_a_heartbeat_goes_out_every_third_of_the_lease_without_progress() -> None:
+    node = opened(JobParams(lease_s=15.0))
+    claimed(node)
+    times = [at for at in range(1, 15) if only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow)]
+    assert times == [5, 10]
+
+
+def test_a_job_whose_lease_could_not_be_kept_is_stopped_and_nothing_more_is_written() -> None:
+    node = opened(JobParams(lease_s=15.0))
+    claimed(node)
+    for at in (5, 10):
+        node.handle(TimerFired(at * S, "t", TICK))
+        node.handle(RowUnknown(at * S, "table", RequestId("job-1"), 1))
+    assert only(node.handle(TimerFired(15 * S, "t", TICK)), StopJob)
+    ended = node.handle(JobEnded(16 * S, "edge", RequestId("job-1"), 1, Outcome("completed")))
+    assert not only(ended, CompleteRow)
+    assert node.is_idle
+
+
+def test_a_kept_lease_runs_on() -> None:
+    node = opened(JobParams(lease_s=15.0))
+    claimed(node)
+    node.handle(RowKept(10 * S, "table", RequestId("job-1"), 1, 25 * S))
+    assert not only(node.handle(TimerFired(16 * S, "t", TICK)), StopJob)
+
+
+def test_a_row_that_was_taken_away_is_stopped_once() -> None:
+    """vllm-omni#6403: deleting or cancelling a running job stops its work."""
+    node = opened()
+    claimed(node)
+    assert only(node.handle(RowLost(S, "cancel", RequestId("job-1"), 1)), StopJob)
+    assert not only(node.handle(RowLost(2 * S, "table", RequestId("job-1"), 1)), StopJob)
+
+
+def test_losing_an_older_attempt_does_not_stop_the_one_that_runs() -> None:
+    """InvokeAI#6089."""
+    node = opened()
+    claimed(node, attempt=4)
+    assert not only(node.handle(RowLost(S, "table", RequestId("job-1"), 4)), StopJob)
+
+
+def test_a_broken_attempt_waits_longer_each_time() -> None:
+    waits = []
+    for failures in range(3):
+        node = opened(JobParams(backoff=BackoffParams(4.0, 300.0)))
+        claimed(node, failures=failures)
+        end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("broken", "engine_lost", "gone")))
+        waits.append(only(end, RequeueRow)[0].not_before_ns / S)
+    assert [2 <= waits[0] <= 4, 4 <= waits[1] <= 8, 8 <= waits[2] <= 16] == [True] * 3
+
+
+def test_a_job_that_breaks_every_attempt_is_a_dead_letter() -> None:
+    node = opened(JobParams(attempts_max=3))
+    claimed(node, failures=2)
+    end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("broken", "engine_lost", "worker died")))
+    fail = only(end, FailRow)[0]
+    assert (fail.state, fail.code) == ("lost", "lost")
+    assert "engine_lost: worker died" in fail.message
+
+
+def test_a_job_that_took_its_gateways_down_is_a_dead_letter_without_another_try() -> None:
+    node = opened(JobParams(attempts_max=3))
+    effects = claimed(node, failures=3)
+    assert only(effects, FailRow)[0].state == "lost"
+    assert not only(effects, StartJob)
+
+
+def test_a_checkpoint_makes_earlier_failures_count_no_more() -> None:
+    node = opened(JobParams(attempts_max=3))
+    claimed(node, failures=2)
+    node.handle(JobSaved(S, "edge", RequestId("job-1"), 1, 10, "key", S // 100, S))
+    end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("broken", "engine_lost")))
+    assert only(end, RequeueRow)[0].failures == 1
+
+
+def test_a_refusal_costs_no_attempt_and_waits_as_told() -> None:
+    node = opened()
+    claimed(node)
+    refused = Outcome("refused", "queue_full", "full", retry_after_ns=30 * S)
+    end = only(node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, refused)), RequeueRow)[0]
+    assert (end.failures, end.not_before_ns) == (0, 30 * S)
+
+
+def test_a_job_that_fails_by_its_own_fault_is_not_tried_again() -> None:
+    """vllm-omni#2327: out of memory fails the job, with its code, and the client does not poll for ever."""
+    node = opened()
+    claimed(node)
+    end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("failed", "out_of_memory", "720p")))
+    assert [(fail.state, fail.code) for fail in only(end, FailRow)] == [("failed", "out_of_memory")]
+
+
+def test_device_time_of_earlier_attempts_counts_up_to_their_checkpoint() -> None:
+    node = opened()
+    claimed(node, device_ns=5 * S, begun=10)
+    saved = node.handle(JobSaved(S, "edge", RequestId("job-1"), 1, 15, "key", S // 100, 2 * S))
+    assert only(saved, SaveCheckpoint)[0].device_ns == 7 * S
+    end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("completed", device_ns=4 * S, images=1)))
+    assert only(end, CompleteRow)[0].device_ns == 9 * S
+
+
+def test_an_end_that_the_table_did_not_answer_is_written_again() -> None:
+    node = opened()
+    claimed(node)
+    end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("completed")))
+    node.handle(RowUnknown(0, "table", RequestId("job-1"), 1))
+    assert only(node.handle(TimerFired(S, "t", TICK)), CompleteRow) == only(end, CompleteRow)
+    assert not only(node.handle(TimerFired(2 * S, "t", TICK)), CompleteRow)
+    node.handle(RowClosed(2 * S, "table", RequestId("job-1"), 1))
+    assert node.is_idle
+
+
+def test_a_process_that_ends_hands_its_jobs_back_at_once_and_claims_no_more() -> None:
+    node = opened()
+    claimed(node, failures=1)
+    assert only(node.handle(DrainBegan(S, "SIGTERM")), StopJob)
+    assert not only(node.handle(JobStored(S, "edge", row("job-2"))), ClaimRow)
+    end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
+    assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 1)]
+
+
+def test_jobs_that_nobody_began_expire() -> None:
+    node = opened(JobParams(wait_hours_max=1.0))
+    assert only(node.handle(TimerFired(7200 * S, "t", SWEEP)), ExpireRows)[0].stored_before_ns == 3600 * S
+
+
+def test_checkpoints_are_further_apart_where_crashes_are_rare() -> None:
+    """Young: sqrt(2 * 20 ms * mean time between failures); steps take one second here."""
+
+    def save_every(failure_every_s: float) -> int:
+        node = opened(JobParams(checkpoint=CheckpointParams(failure_every_s, 20.0)))
+        return only(claimed(node), StartJob)[0].save_every
+
+    assert [save_every(100.0), save_every(1000.0), save_every(36_000.0)] == [2, 7, 0]
+
+
+def test_what_a_step_takes_is_learned_where_nobody_estimated_it() -> None:
+    node = opened(JobParams(checkpoint=CheckpointParams(100.0, 20.0)))
+    assert only(claimed(node, estimate_ns=0), StartJob)[0].save_every == 0
+    for done in (1, 2, 3):
+        node.handle(JobProgressed(done * S, "edge", RequestId("job-1"), 1, "denoise", done))
+    assert only(claimed(node, name="job-2", estimate_ns=0), StartJob)[0].save_every == 2
+
+
+def hook(node: JobNode, attempt: int, status: int | None) -> list[JobEffect]:
+    node.handle(HooksSeen(0, "table", (HookRow("evt-1", attempt - 1, 0, 0),)))
+    sent = node.handle(HookClaimed(0, "table", HookRow("evt-1", attempt, 0, 0)))
+    assert only(sent, SendHook)
+    return node.handle(HookAnswered(0, "http", "evt-1", attempt, status, "answer"))
+
+
+def test_a_webhook_is_tried_again_later_until_it_is_given_up() -> None:
+    params = JobParams(hooks=HookParams(attempts_max=4, backoff=BackoffParams(5.0, 100.0)))
+    waits = [only(hook(opened(params), k, 503), PostponeHook)[0].not_before_ns / S for k in (1, 2, 3)]
+    assert [2.5 <= waits[0] <= 5, 5 <= waits[1] <= 10, 10 <= waits[2] <= 20] == [True] * 3
+    assert [close.is_delivered for close in only(hook(opened(params), 4, None), CloseHook)] == [False]
+
+
+def test_a_webhook_that_was_taken_or_is_unwanted_is_closed() -> None:
+    assert only(hook(opened(), 1, 204), CloseHook)[0].is_delivered
+    assert not only(hook(opened(), 1, 410), CloseHook)[0].is_delivered
