@@ -48,6 +48,13 @@ class Studio:
         return self
 
     @property
+    def front(self) -> FrontNode:
+        """The front."""
+        node = self.sim.lives[FRONT].node
+        assert isinstance(node, FrontNode)
+        return node
+
+    @property
     def streams(self) -> dict[RequestId, Stream]:
         """By request."""
         return self.sim.clients.streams

@@ -87,9 +87,9 @@ def stages(cost: DenoiseCoefficients, request: DiffusionRequest) -> Stages:
     )
 
 
-def left_ns(cost: DenoiseCoefficients, request: DiffusionRequest, done: int = 0) -> Ns:
-    """Return the time until a request is over that has `done` steps behind it."""
-    shape = request.shape
+def left_ns(cost: DenoiseCoefficients, request: DiffusionRequest, done: int | None = None) -> Ns:
+    """Return the time until a request is over that has `done` steps behind it (None: those that it came with)."""
+    shape, done = request.shape, request.begun if done is None else done
     before = 0.0 if done else encode_ns(cost, shape)
     after = decode_ns(cost, shape, request.n)
     return round(before + (request.steps - done) * step_ns(cost, shape, request.n) + after)

@@ -95,8 +95,8 @@ class DenoiseCost:
         """Predicted time of a plan."""
         return round(plan_ns(self._start, plan) * self.factor(_shape(plan)))
 
-    def left_ns(self, request: DiffusionRequest, done: int = 0) -> Ns:
-        """Predicted time of a request alone, from now to its end."""
+    def left_ns(self, request: DiffusionRequest, done: int | None = None) -> Ns:
+        """Predicted time of a request alone, from now (None: from the steps that it came with) to its end."""
         return round(left_ns(self._start, request, done) * self.factor(request.shape))
 
     @property

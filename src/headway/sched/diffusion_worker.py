@@ -1,18 +1,36 @@
 """The request flow of a diffusion replica: submits, denoise plans, progress, ends and reports."""
 
+from bisect import bisect_right
+from typing import Final
+
 from msgspec.structs import replace
 
+from headway.core.artifacts import Made, RowFailed, StageTimes
 from headway.core.effects import Effect, RunDenoise, Send
 from headway.core.errors import RequestError
-from headway.core.events import DenoiseDone
+from headway.core.events import DenoiseDone, StepFailed
+from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId, RequestId
-from headway.core.messages import Accepted, Cancel, Finished, Held, Holding, Progress, Refused, Submit, WhatDoYouHold
+from headway.core.messages import (
+    Accepted,
+    Artifacts,
+    Cancel,
+    Finished,
+    Held,
+    Holding,
+    Progress,
+    Refused,
+    Submit,
+    WhatDoYouHold,
+)
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.numbers import DiffusionNumbers
 from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.stays import Stay, Sums
+
+ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan failed as a whole
 
 
 class DiffusionWorker:
@@ -23,8 +41,8 @@ class DiffusionWorker:
         self.machine, self.reporter, self.rates = machine, reporter, Rates()
         self.numbers = DiffusionNumbers(machine)
         self.is_draining = False
-        self._stays: dict[int, Stay] = {}
-        self._by_request: dict[RequestId, Stay] = {}
+        self._stays: dict[int, Sitting] = {}
+        self._by_request: dict[RequestId, Sitting] = {}
         self._sums = Sums()
         self._replica = reporter.identity.replica
 
@@ -35,7 +53,7 @@ class DiffusionWorker:
         held = self._by_request.get(request.id)
         if held is not None and held.epoch >= epoch:
             return
-        if held is not None:
+        if held is not None:  # the front has moved on to a newer epoch; the old stay ends without an answer
             self._drop(held)
         if self.is_draining or not isinstance(request, DiffusionRequest):
             code = "draining" if self.is_draining else "unservable"
@@ -46,7 +64,7 @@ class DiffusionWorker:
         except RequestError as error:
             self.out.append(Send(front, Refused(request.id, epoch, error.code or "unservable", str(error))))
             return
-        stay = Stay(request, epoch, front, seq, at_ns)
+        stay = Sitting(request, epoch, front, seq, at_ns)
         self._stays[seq] = self._by_request[request.id] = stay
         self.out.append(Send(front, Accepted(request.id, epoch)))
 
@@ -68,18 +86,31 @@ class DiffusionWorker:
                 self._drop(stay)
 
     def step_done(self, event: DenoiseDone) -> None:
-        """Tell fronts of progress and of ends."""
-        timing = event.timing
-        self.rates.step(timing.done_ns - timing.started_ns, timing.plan_ns)
-        rows = self.machine.done(event.step, timing.done_ns - timing.started_ns)
+        """Tell fronts of progress, of what was made, and of ends."""
+        timing, rows_run = event.timing, self.machine.open_rows
+        took_ns = timing.done_ns - timing.started_ns
+        failed = {failure.seq: failure for failure in event.failed}
+        rows = self.machine.done(event.step, took_ns, failed)
+        self.rates.step(took_ns, timing.plan_ns)
+        self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
+        made = {row.seq: row.made for row in event.made}
+        for failure in event.failed:
+            if failure.seq in self._stays:
+                self._fail(self._stays[failure.seq], failure, event.at_ns)
         for row in rows:
-            self._stays[row.seq].enter(self._sums, event.at_ns)
-        self._sums.fold(len(rows), timing)
-        for row in rows:
-            stay, done = self._stays[row.seq], row.start + row.count
-            self.out.append(Send(stay.front, Progress(stay.request.id, stay.epoch, done, row.total)))
-            if done == row.total:
+            stay = self._stays[row.seq]
+            stay.did(row.start + row.count, event.stages)
+            self.out.append(Send(stay.front, Progress(stay.request.id, stay.epoch, stay.done, row.total)))
+            if row.seq in made:
+                things = tuple(stay.numbered(one) for one in made[row.seq])
+                self.out.append(Send(stay.front, Artifacts(stay.request.id, stay.epoch, things)))
+            if stay.done == row.total:
                 self._finish(stay, FinishReason.STOP, event.at_ns)
+
+    def step_failed(self, event: StepFailed) -> None:
+        """The engine failed and holds nothing any more: other replicas go on with its requests."""
+        for seq in self.machine.fail(event.step):
+            self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
@@ -88,6 +119,7 @@ class DiffusionWorker:
             return
         for row in plan.rows:
             stay = self._stays[row.seq]
+            stay.enter(self._sums, at_ns)
             if stay.scheduled_ns is None:
                 stay.scheduled_ns = at_ns
         self.out.append(RunDenoise(plan))
@@ -104,13 +136,58 @@ class DiffusionWorker:
         numbers = Numbers(self.numbers, self.rates, 0, self.is_draining, denoise=self.machine)
         self.reporter.report(numbers, at_ns, self.out)
 
-    def _finish(self, stay: Stay, reason: FinishReason, at_ns: Ns) -> None:
-        self._drop(stay)
-        marks = stay.marks(self._replica, self._sums, at_ns)
-        if stay.scheduled_ns is not None:
-            marks = replace(marks, denoised_ns=at_ns)
-        self.out.append(Send(stay.front, Finished(stay.request.id, stay.epoch, reason, 0, marks)))
+    def _fail(self, stay: "Sitting", failure: RowFailed, at_ns: Ns) -> None:
+        """A fault of the engine is another replica's chance; one of the request would be the same everywhere."""
+        is_engine = failure.code == ENGINE_FAILED
+        reason = FinishReason.LOST if is_engine else FinishReason.REJECTED
+        self._finish(stay, reason, at_ns, failure.message, None if is_engine else failure.code)
 
-    def _drop(self, stay: Stay) -> None:
+    def _finish(
+        self, stay: "Sitting", reason: FinishReason, at_ns: Ns, error: str | None = None, code: str | None = None
+    ) -> None:
+        self._drop(stay)
+        cost = self.machine.denoise_cost
+        marks = stay.sat(stay.marks(self._replica, self._sums, at_ns), 1 if cost is None else cost.devices)
+        self.out.append(Send(stay.front, Finished(stay.request.id, stay.epoch, reason, 0, marks, error, code=code)))
+
+    def _drop(self, stay: "Sitting") -> None:
         self.machine.stop(stay.seq)
         del self._stays[stay.seq], self._by_request[stay.request.id]
+
+
+class Sitting(Stay):
+    """The stay of a picture or a video: steps done, and where the time of its plans went."""
+
+    def __init__(self, request: DiffusionRequest, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
+        super().__init__(request, epoch, front, seq, at_ns)
+        self.done = request.begun
+        self._previews = request.preview_steps
+        self._text_ns = self._encode_ns = self._decode_ns = 0
+
+    def did(self, done: int, stages: StageTimes | None) -> None:
+        """One of its plans is over."""
+        self.done = done
+        if stages is not None:
+            self._text_ns += stages.text_encode_ns
+            self._encode_ns += stages.vae_encode_ns
+            self._decode_ns += stages.vae_decode_ns
+
+    def numbered(self, made: Made) -> Made:
+        """Number a preview over all replicas: an engine that goes on from a checkpoint knows only its own."""
+        return replace(made, index=bisect_right(self._previews, made.steps) - 1) if made.kind == "preview" else made
+
+    def sat(self, marks: WorkerMarks, devices: int) -> WorkerMarks:
+        """Add what only pictures have to the evidence; every device that the replica holds was busy with it."""
+        if self.scheduled_ns is None:
+            return marks
+        return replace(
+            marks,
+            denoised_ns=marks.finished_ns,
+            steps=self.done,
+            device_ns=marks.device_ns * devices,
+            preempted_ns=marks.preempted_before_first_ns,  # a picture has no first token
+            preempted_before_first_ns=0,
+            text_encode_ns=self._text_ns,
+            vae_encode_ns=self._encode_ns,
+            vae_decode_ns=self._decode_ns,
+        )

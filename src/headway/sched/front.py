@@ -13,6 +13,7 @@ from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher, Patience
 from headway.sched.fleet.breaker import Outcome
+from headway.sched.pictures import Pictures
 from headway.sched.recovery import Recovery
 from headway.sched.streaming import Streaming
 
@@ -29,6 +30,7 @@ class Front:
         self.endings = self.recovery.endings
         self.ownership = self.endings.ownership
         self.streaming = Streaming(book, dispatch, self.recovery, out)
+        self.pictures = Pictures(book, dispatch.watch.guard, out)
         self._out = out
         dispatch.on_late = self._late
 
@@ -226,6 +228,9 @@ class Front:
             self.recovery.failed(tracked, src, why, at_ns, is_charged=True)
         elif message.reason is FinishReason.DEADLINE:
             self._late(tracked, at_ns)
+        elif message.code is not None:
+            tracked.change(Change.FAIL, at_ns, f"{src}: {why}")
+            self.endings.end(tracked, message.reason, error_of(message), message.output_tokens)
         else:
             self.book.require_complete(tracked, message)
             tracked.change(Change.FINISH, at_ns, f"{src}: {message.reason}")
@@ -267,3 +272,9 @@ def outcome_of(message: Finished) -> Outcome:
     if message.reason is FinishReason.LOST:
         return "neutral" if message.health == "neutral" else "fault"
     return message.health
+
+
+def error_of(message: Finished) -> ErrorOut:
+    """What a client is told of an error that is its request's own: the same again would end the same."""
+    why = f"request {message.request}: {message.error or message.code}"
+    return ErrorOut(400 if message.code == "bad_input" else 500, message.code, why, waiting_helps=False)

@@ -1,7 +1,4 @@
-"""Which machine sees which event: FrontNode and ControlNode; the WorkerNodes stand in `worker_nodes.py`.
-
-No load condition stands here; each node can be built and driven alone.
-"""
+"""Which machine sees which event: FrontNode and ControlNode; no load condition stands here (`worker_nodes.py`)."""
 
 from collections.abc import Sequence
 
@@ -22,11 +19,13 @@ from headway.core.events import (
 from headway.core.ids import ModelId, NodeId
 from headway.core.ledger import Ledger
 from headway.core.messages import (
+    Artifacts,
     Begun,
     Finished,
     Holding,
     MigrationEnded,
     Probed,
+    Progress,
     Refused,
     Report,
     Reserved,
@@ -50,6 +49,7 @@ from headway.sched.config import WorkerConfig as WorkerConfig
 from headway.sched.config import wholes as wholes
 from headway.sched.control import Control
 from headway.sched.dispatch import Dispatcher
+from headway.sched.figures import figures_of
 from headway.sched.fleet.guard import Guard
 from headway.sched.fleet.hedge import Hedging
 from headway.sched.fleet.migration import MigrationParams
@@ -58,7 +58,6 @@ from headway.sched.foresight import Foresight
 from headway.sched.front import Front
 from headway.sched.gate import Admissions, Ways
 from headway.sched.policies import admission_policy, routing_policy
-from headway.sched.router.fleet_view import Replica
 from headway.sched.router.machine import Choices, Router
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.scaling import SCALE_TIMER, ScalingWatch
@@ -118,27 +117,11 @@ class FrontNode:
 
     def replica_figures(self, at_ns: Ns) -> Sequence[ReplicaFigures]:
         """The replicas that are there, as this front sees them."""
-        return [self._figures(replica, at_ns) for replica in self.router.replicas.values()]
+        return [figures_of(replica, self.guard, at_ns) for replica in self.router.replicas.values()]
 
     def explain(self, request: Request, at_ns: Ns) -> Explanation:
         """Where a request would go now, and whether it would be let in. A query."""
         return self.dispatch.gate.explain(self.book.foresight.foreseen(request), at_ns)
-
-    def _figures(self, replica: Replica, at_ns: Ns) -> ReplicaFigures:
-        report, guard = replica.report, self.guard
-        return ReplicaFigures(
-            replica=replica.id,
-            state="loading" if report is None else "draining" if report.draining else "ready",
-            models=() if report is None else (report.model, *report.models),
-            incarnation=replica.incarnation,
-            is_up=guard.health.is_up(replica.id),
-            breaker=guard.breakers.state(replica.id),
-            in_flight=replica.in_flight,
-            waiting=0 if report is None else report.waiting,
-            running=0 if report is None else report.running,
-            source=replica.source,
-            age_ns=None if report is None else at_ns - replica.heard_ns,
-        )
 
     def recovery_figures(self) -> Sequence[tuple[str, int]]:
         """What failed and how that was met, counted since the start."""
@@ -193,6 +176,9 @@ class FrontNode:
             front.streaming.tokens(src, message, at_ns)
             return  # the steady state: nothing else can change
         match message:
+            case Progress() | Artifacts():
+                front.pictures.heard(src, message, at_ns)
+                return
             case Begun():
                 front.streaming.begun(src, message, at_ns)
             case Finished():
@@ -212,7 +198,7 @@ class FrontNode:
             case Probed():
                 self.guard.probed(src, message.ok, message.reason, at_ns)
             case _:
-                return  # Accepted, Progress: nothing depends on them
+                return  # Accepted: nothing depends on it
         self.dispatch.pump_all(at_ns)
 
     def _joined(self, event: PeerJoined) -> None:

@@ -10,7 +10,7 @@ from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Refused, Submit
-from headway.core.request import FinishReason, LlmRequest, TextRequest
+from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns, ms_from_ns, ns_from_ms, ns_from_s, s_from_ns
 from headway.sched.admission.queue import line_of
 from headway.sched.book import Book, Leg, Tracked
@@ -51,9 +51,11 @@ class Recovery:
         self.dispatch.unreserve(tracked)  # its decode replica must not wait for what never comes (aibrix#2289)
         if isinstance(request, LlmRequest | TextRequest):
             tracked.request = msgspec.structs.replace(request, attempts=tracked.attempts)
-        if isinstance(request, LlmRequest) and len(tracked.emitted) >= request.max_tokens:
-            tracked.change(Change.FINISH, at_ns, why)  # all was streamed, only Finished was lost
-            self.endings.end(tracked, FinishReason.LENGTH, None, len(tracked.emitted))
+        if isinstance(request, DiffusionRequest) and tracked.shown is not None:
+            tracked.request = tracked.shown.resumed(request)
+        if (complete := _complete(tracked)) is not None:
+            tracked.change(Change.FINISH, at_ns, why)
+            self.endings.end(tracked, complete, None, len(tracked.emitted))
             return
         if isinstance(request, TextRequest) and tracked.is_streaming:
             self._give_up(tracked, why, "the answer had begun and cannot be run again", at_ns)
@@ -80,8 +82,9 @@ class Recovery:
 
     def _again(self, tracked: Tracked, why: str, wait_ns: Ns, at_ns: Ns) -> None:
         request = tracked.request
-        self.counts["resumed" if tracked.emitted else "retried"] += 1
-        chosen = "resume" if tracked.emitted else "retry"
+        is_resumed = tracked.emitted or (isinstance(request, DiffusionRequest) and request.begun)
+        self.counts["resumed" if is_resumed else "retried"] += 1
+        chosen = "resume" if is_resumed else "retry"
         self.decide(tracked, Decision("pool", at_ns, "retry", chosen, why))
         self.endings.ownership.refuse(tracked)
         tracked.change(Change.REQUEUE, at_ns, why)
@@ -242,3 +245,11 @@ class Recovery:
             tracked = self.endings.hedged.get(request)
             if tracked is not None:
                 self.settle_hedge(tracked, src, epoch, at_ns)
+
+
+def _complete(tracked: Tracked) -> FinishReason | None:
+    """How the request ended of which everything was passed on, so that only the word Finished was lost."""
+    request, shown = tracked.request, tracked.shown
+    if isinstance(request, LlmRequest) and len(tracked.emitted) >= request.max_tokens:
+        return FinishReason.LENGTH
+    return FinishReason.STOP if shown is not None and shown.is_complete else None

@@ -11,10 +11,11 @@ from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, TransferId
 from headway.core.lifecycle import TRANSITIONS, Change, RequestState, advance
 from headway.core.messages import TakeOver
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
 from headway.sched.beats import Row
 from headway.sched.foresight import due
+from headway.sched.shown import Shown
 
 STORY_LENGTH: Final = 32
 
@@ -65,6 +66,7 @@ class Tracked(Row):
         self.waited_ns: Ns = 0  # from the last token of a lost replica to the next dispatch
         self.recomputed_ns: Ns = 0  # from there to the next token
         self.cached_tokens = 0  # of the stay that sent the first token
+        self.shown = Shown(event.request) if isinstance(event.request, DiffusionRequest) else None
         self.is_over = False  # End was said
         self.is_worker_done = True  # no replica will send Finished
         self.closed: StreamClosed | None = None

@@ -213,6 +213,8 @@ class DiffusionNode:
         match event:
             case DenoiseDone():
                 worker.step_done(event)
+            case StepFailed():
+                worker.step_failed(event)
             case MessageArrived(src=src, message=message):
                 match message:
                     case Submit():

@@ -17,6 +17,7 @@ from headway.sim.denoise_truth import DenoiseTruth
 from headway.sim.driver import Machine
 from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.orchestrator import start_ns
+from headway.sim.painter import Painter
 from headway.sim.pools import PoolParams
 
 
@@ -71,4 +72,5 @@ class DiffusionPool:
 
     def machine(self, place: int) -> Machine:
         """What the simulation needs to start a replica."""
-        return Machine(lambda incarnation: self.build(place, incarnation), truth=self.truths[self.replicas[place]])
+        truth = self.truths[self.replicas[place]]
+        return Machine(lambda incarnation: self.build(place, incarnation), truth=truth, painter=Painter)

@@ -42,6 +42,7 @@ from headway.sim.executor import SimEngine, SimExecutor
 from headway.sim.groups import Groups
 from headway.sim.network import Network, NetworkParams
 from headway.sim.offers import Offers
+from headway.sim.painter import Painter
 from headway.sim.transport import Copies
 from headway.sim.truth import StepTruth
 from headway.workload.offered import Source
@@ -56,6 +57,7 @@ class Machine(msgspec.Struct, frozen=True):
     build: Callable[[int], Node]  # from its incarnation
     engine: Callable[[], SimEngine] | None = None
     truth: StepTruth | None = None
+    painter: Callable[[], Painter] | None = None  # of a diffusion replica
 
 
 class Life:
@@ -177,6 +179,7 @@ class Simulation:
             if engine is not None and not self.params.jumps:
                 engine.beat = -1
             life.executor = SimExecutor(machine.truth, engine, partial(self.promise, life))
+            life.executor.painter = None if machine.painter is None else machine.painter()
         for peer, other in list(self.lives.items()):
             if peer != node and other.is_alive:
                 self._tell(peer, node, lambda at_ns: PeerJoined(at_ns, "start", node, incarnation))

@@ -7,6 +7,7 @@ from headway.core.errors import EngineError
 from headway.core.events import DenoiseDone, Event, StepDone, StepFailed, Stopped
 from headway.core.plans import DenoisePlan, StepPlan, StepTiming
 from headway.core.units import Ns
+from headway.sim.painter import Painter
 from headway.sim.truth import StepTruth
 
 At = Callable[[Ns, Callable[[Ns], Event | None]], None]  # run at a time; the event goes to this replica's node
@@ -31,6 +32,7 @@ class SimExecutor:
 
     def __init__(self, truth: StepTruth, engine: SimEngine | None, at: At) -> None:
         self.engine = engine
+        self.painter: Painter | None = None  # of a diffusion replica; None: its pictures are not looked at
         self._truth, self._at = truth, at
         self._host_free_ns: Ns = 0
         self._device_free_ns: Ns = 0
@@ -77,7 +79,17 @@ class SimExecutor:
     def run_denoise(self, plan: DenoisePlan, at_ns: Ns) -> None:
         """Run a denoise batch."""
         timing = self._time(at_ns, 0, self._truth.denoise_ns(plan))
-        self._at(timing.done_ns, lambda now_ns: DenoiseDone(now_ns, f"step {plan.step}", plan.step, timing))
+        self._at(timing.done_ns, lambda now_ns: self._denoise_end(plan, timing, now_ns))
+
+    def _denoise_end(self, plan: DenoisePlan, timing: StepTiming, now_ns: Ns) -> Event:
+        cause = f"step {plan.step}"
+        if self._failing:
+            self._failing -= 1
+            if self.painter is not None:
+                self.painter.lose()
+            return StepFailed(now_ns, cause, plan.step, "injected failure")
+        made, failed = ((), ()) if self.painter is None else self.painter.apply(plan)
+        return DenoiseDone(now_ns, cause, plan.step, timing, made=made, failed=failed)
 
     def _time(self, at_ns: Ns, host_ns: Ns, device_ns: Ns) -> StepTiming:
         free_ns, planned_ns, began_ns = self._device_free_ns, self._host_free_ns, self._device_began_ns

@@ -1,11 +1,15 @@
-from tests.unit.sched.diffusion.pictures import picture
+import pytest
+from msgspec.structs import replace
+from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import llm
 
+from headway.core.artifacts import Made, RowFailed, RowMade, StageTimes
 from headway.core.effects import Effect, RunDenoise, Send
-from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined, PeerLost
+from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined, PeerLost, StepFailed
 from headway.core.ids import NodeId
 from headway.core.messages import (
     Accepted,
+    Artifacts,
     Cancel,
     Drain,
     Finished,
@@ -19,7 +23,8 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.plans import StepTiming
-from headway.core.request import FinishReason
+from headway.core.request import Content, FinishReason
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
@@ -30,9 +35,9 @@ FRONT = NodeId("front-0")
 class Easel:
     """A DiffusionNode alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, belief: DenoiseCost | None = None) -> None:
         member = Membership(NodeId("rep-d"), 1, (FRONT,))
-        self.node = DiffusionNode(member, DiffusionMachine(DiffusionParams()), "m", WorkerConfig())
+        self.node = DiffusionNode(member, DiffusionMachine(DiffusionParams(), belief), "m", WorkerConfig())
         self.steps: list[int] = []
         self.last = self.event(PeerJoined(0, "t", FRONT, 1))
 
@@ -45,8 +50,9 @@ class Easel:
     def message(self, message: Message) -> list[Message]:
         return sent(self.event(MessageArrived(0, "t", FRONT, message)))
 
-    def step(self) -> list[Message]:
-        return sent(self.event(DenoiseDone(50, "t", self.steps.pop(0), StepTiming(0, 10, 50))))
+    def step(self, **more: object) -> list[Message]:
+        done = DenoiseDone(50, "t", self.steps.pop(0), StepTiming(0, 10, 50), **more)  # type: ignore[arg-type]  # fields by name
+        return sent(self.event(done))
 
 
 def sent(effects: list[Effect]) -> list[Message]:
@@ -103,3 +109,68 @@ def test_an_old_epoch_is_ignored_and_a_newer_one_replaces_it() -> None:
     assert easel.message(Submit(picture("req-1"), 1, number=2)) == []
     assert easel.message(Submit(picture("req-1"), 3, number=3)) == [Accepted(picture("req-1").id, 3)]
     assert easel.message(Cancel(picture("req-1").id, 2)) == []
+
+
+def test_passes_on_what_was_made_before_it_says_that_it_is_over() -> None:  # SPEC H2
+    easel = Easel()
+    request = picture("req-1", steps=4, content=Content(previews=1), begun=1, checkpoint=b"x")
+    easel.message(Submit(request, 1, number=1))
+    easel.step()
+    shown = Made("preview", b"half", index=7, steps=3)  # its own count
+    progress, artifacts = easel.step(made=(RowMade(1, (shown,)),))
+    assert progress == Progress(request.id, 1, 3, 4)
+    assert artifacts == Artifacts(request.id, 1, (replace(shown, index=0),))
+    final = RowMade(1, (Made("picture", b"whole"),))
+    assert [type(said) for said in easel.step(made=(final,))] == [Progress, Artifacts, Finished]
+
+
+@pytest.mark.parametrize("code", ["bad_input", "out_of_memory"])
+def test_a_row_that_failed_by_itself_ends_and_the_batch_goes_on(code: str) -> None:
+    # vllm-omni#4634: one bad request closes the executor; #2327: out of memory is swallowed, later ones are broken
+    easel = Easel()
+    for number in (1, 2):
+        easel.message(Submit(picture(f"req-{number}", steps=2), 1, number=number))
+    easel.step()
+    easel.step()
+    finished, *others = easel.step(failed=(RowFailed(2, code, "the reason"),))
+    assert isinstance(finished, Finished)
+    assert (finished.request, finished.reason, finished.code) == ("req-2", FinishReason.REJECTED, code)
+    assert finished.error == "the reason"
+    assert others == []
+    easel.message(Submit(picture("req-3", steps=1), 1, number=3))
+    assert [type(said) for said in easel.step()] == [Progress, Finished]
+
+
+def test_what_the_engine_failed_goes_back_to_the_front() -> None:  # vllm-omni PR#2729
+    easel = Easel()
+    for number in (1, 2):
+        easel.message(Submit(picture(f"req-{number}"), 1, number=number))
+    told = sent(easel.event(StepFailed(50, "t", easel.steps.pop(0), "device lost")))
+    assert [(type(said), getattr(said, "reason", None)) for said in told] == [(Finished, FinishReason.LOST)]
+    assert easel.steps  # the other one was not in it
+    (finished,) = easel.step(failed=(RowFailed(2, "engine_failed", "nan"),))
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.code) == (FinishReason.LOST, None)
+
+
+def test_the_evidence_says_where_the_time_went_and_that_every_device_was_busy() -> None:  # SPEC I1, H6, F3
+    easel = Easel(DenoiseCost(replace(COST, devices=4)))
+    easel.message(Submit(picture("req-1", steps=2), 1, number=1))
+    easel.step(stages=StageTimes(text_encode_ns=7, denoise_ns=20))
+    *_, finished = easel.step(stages=StageTimes(denoise_ns=20, vae_decode_ns=9))
+    assert isinstance(finished, Finished)
+    marks = finished.marks
+    assert (marks.text_encode_ns, marks.vae_encode_ns, marks.vae_decode_ns) == (7, 0, 9)
+    assert (marks.device_ns, marks.steps) == (4 * 80, 2)
+
+
+def test_who_left_in_the_middle_of_a_step_leaves_its_share_to_nobody() -> None:  # SPEC H6
+    easel = Easel()
+    for number in (1, 2, 3):
+        easel.message(Submit(picture(f"req-{number}", steps=1), 1, number=number))
+    easel.step()  # of the first
+    (left,) = easel.message(Cancel(picture("req-2").id, 1))
+    *_, finished = easel.step()
+    assert isinstance(left, Finished)
+    assert isinstance(finished, Finished)
+    assert (left.marks.device_ns, finished.marks.device_ns) == (0, 20)

@@ -4,9 +4,13 @@ A batch is formed when the one before is over; it starts and ends together (SPEC
 policy's choice, who joins is decided by equal keys and by the predicted gain.
 """
 
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.errors import InvariantError, RequestError
-from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LoraUse
 from headway.core.units import NS_PER_S, Ns, s_from_ns
@@ -35,7 +39,7 @@ class DiffusionMachine:
         self._merges = 0  # rewrites that the next plan begins with
 
     def add(self, request: DiffusionRequest) -> int:
-        """Queue a request. Raises RequestError for what never fits."""
+        """Queue a request, from its beginning or its checkpoint. Raises RequestError for what never fits."""
         params, pixels = self._params, request.shape.pixels
         most = params.pixels_max
         if pixels < params.pixels_min or (most is not None and pixels > most) or request.steps < 1 or request.n < 1:
@@ -46,20 +50,33 @@ class DiffusionMachine:
                 f"{'any number of' if most is None else most} pixels",
                 code="unservable",
             )
+        if not 0 <= request.begun < request.steps:
+            raise RequestError(
+                f"request {request.id} has begun {request.begun} of {request.steps} steps; the last one ends with its "
+                f"pictures, so that begun is at most {request.steps - 1}",
+                code="unservable",
+            )
         self._last_seq += 1
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
-        item = self._items[self._last_seq] = Item(self._last_seq, request, batch_key(request), work_ns)
+        item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
+        self._items[item.seq] = item
         self._line.add(item)
         return item.seq
 
     def stop(self, seq: int) -> None:
         """Forget a request; its open step ends without it."""
-        item = self._items.pop(seq, None)
+        item = self._items.get(seq)
         if item is None:
             return
-        if not self._line.remove(item):
-            self._batch.remove(item)
+        self.over(seq)
+        if item.is_known:
             self._leave.append(seq)
+
+    def over(self, seq: int) -> None:
+        """Forget a request that the engine has forgotten: its pictures are made, or it failed there."""
+        item = self._items.pop(seq, None)
+        if item is not None and not self._line.remove(item):
+            self._batch.remove(item)
 
     def plan(self, at_ns: Ns = 0) -> DenoisePlan | None:
         """Plan the next denoise steps; None when a plan is open or nobody waits. `at_ns` stamps what is decided."""
@@ -70,7 +87,15 @@ class DiffusionMachine:
         first = self._batch[0]
         count = min(self._params.steps_per_plan, first.request.steps - first.done)
         leave, self._leave = tuple(self._leave), []
-        self._open = self._plan(count, leave)
+        batch, plan = self._batch, self._plan(count, leave)
+        self._open = replace(
+            plan,
+            new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
+            save=tuple(item.seq for item in batch if item.saves_after(count)),
+            show=tuple(item.seq for item in batch if item.shows_after(count)),
+        )
+        for item in batch:
+            item.is_known = True
         self._step, self._merges = self._step + 1, 0
         return self._open
 
@@ -110,7 +135,7 @@ class DiffusionMachine:
         request, params = head.request, self._params
         cap = min(params.batch_max, self._caps.get((request.height, request.width, request.frames), params.batch_max))
         room = 1 if request.deterministic else max(1, cap // request.n)
-        alike = [item for item in self._line.alike(head.key, room + 1) if item is not head]
+        alike = [item for item in self._line.alike(head, room + 1) if item is not head]
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]
         while len(together) > 1 and not self._pays(request, len(together)):
             together.pop()
@@ -130,20 +155,42 @@ class DiffusionMachine:
         batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
         return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
 
-    def done(self, step: int, took_ns: Ns | None = None) -> list[DenoiseRow]:
-        """Fold in a step; return the rows that are still wanted. Complete ones are over. `took_ns` of the device
-        teaches the belief."""
+    def done(self, step: int, took_ns: Ns | None = None, failed: Collection[int] = ()) -> list[DenoiseRow]:
+        """Fold in a plan; return the rows that are still wanted. Complete and failed ones are over.
+
+        `took_ns` of the device teaches the belief, unless a row failed on the way.
+        """
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
-        if self._belief is not None and took_ns is not None:
+        if self._belief is not None and took_ns is not None and not failed:
             self._belief.observe(plan, took_ns)
+        gone = {row.seq for row in plan.rows if row.start + row.count == row.total or row.seq in failed}
+        self._leave = [seq for seq in self._leave if seq not in gone]  # the engine has forgotten them by itself
+        for seq in failed:
+            self.over(seq)
         wanted = [row for row in plan.rows if row.seq in self._items]
         for row in wanted:
             self._items[row.seq].done += row.count
             if row.start + row.count == row.total:
-                self.stop(row.seq)
+                self.over(row.seq)
         return wanted
+
+    def fail(self, step: int) -> list[int]:
+        """The plan failed as a whole, and with it the engine lost all that it held: those requests are over here."""
+        plan, self._open = self._open, None
+        if plan is None or plan.step != step:
+            raise InvariantError(f"denoise step {step} failed, open is {plan.step if plan else 'none'}")
+        lost = [seq for seq, item in self._items.items() if item.is_known]
+        for seq in lost:
+            self.over(seq)
+        self._leave, self._merged = [], ()
+        return lost
+
+    @property
+    def open_rows(self) -> int:
+        """Rows of the plan that runs, those that nobody wants any more included."""
+        return 0 if self._open is None else len(self._open.rows)
 
     def take_decisions(self) -> list[Decision]:
         """Return what was decided since the last call."""

@@ -56,13 +56,27 @@ def batch_key(request: DiffusionRequest) -> BatchKey:
 
 
 class Item(msgspec.Struct, eq=False):
-    """One request at this replica. `work_ns`: believed time of it alone, from when it queued; 0 without a belief."""
+    """One request at this replica. `work_ns`: believed time of it alone, from when it queued; 0 without a belief.
+
+    `done`: steps, those of earlier replicas included. `is_known`: the engine holds its state.
+    """
 
     seq: int
     request: DiffusionRequest
     key: BatchKey
     work_ns: Ns = 0
-    done: int = 0  # steps
+    done: int = 0
+    is_known: bool = False
+
+    def saves_after(self, count: int) -> bool:
+        """True when its checkpoint is due within the next `count` steps; none is taken of what is complete."""
+        every, end = self.request.save_every, self.done + count
+        return every > 0 and end < self.request.steps and end // every > self.done // every
+
+    def shows_after(self, count: int) -> bool:
+        """True when a preview is due within the next `count` steps."""
+        end = self.done + count
+        return end < self.request.steps and any(self.done < step <= end for step in self.request.preview_steps)
 
 
 class OrderPolicy(Protocol):

@@ -9,13 +9,13 @@ _Entry = tuple[Rank, int, Item]
 
 
 class WaitingLine:
-    """Sorted by rank, over all and per key. Ranks are fixed while an item waits. O(log n) search, O(n) moves."""
+    """Sorted by rank, over all and per key; both are fixed while an item waits. O(log n) search, O(n) moves."""
 
     def __init__(self, order: OrderPolicy) -> None:
         self.work_ns: Ns = 0
         self._order = order
         self._all: list[_Entry] = []
-        self._by_key: dict[BatchKey, list[_Entry]] = {}
+        self._by_key: dict[tuple[BatchKey, int], list[_Entry]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -24,7 +24,7 @@ class WaitingLine:
         """The item waits."""
         entry = (self._order.rank(item), item.seq, item)
         insort(self._all, entry)
-        insort(self._by_key.setdefault(item.key, []), entry)
+        insort(self._by_key.setdefault((item.key, item.done), []), entry)
         self.work_ns += item.work_ns
 
     def remove(self, item: Item) -> bool:
@@ -32,10 +32,11 @@ class WaitingLine:
         entry = (self._order.rank(item), item.seq, item)
         if not _take(self._all, entry):
             return False
-        alike = self._by_key[item.key]
+        key = item.key, item.done
+        alike = self._by_key[key]
         _take(alike, entry)
         if not alike:
-            del self._by_key[item.key]
+            del self._by_key[key]
         self.work_ns -= item.work_ns
         return True
 
@@ -43,9 +44,9 @@ class WaitingLine:
         """The next `count`, best first."""
         return [(rank, item) for rank, _seq, item in self._all[:count]]
 
-    def alike(self, key: BatchKey, count: int) -> list[Item]:
-        """The next `count` of one key, best first."""
-        return [item for _rank, _seq, item in self._by_key.get(key, ())[:count]]
+    def alike(self, head: Item, count: int) -> list[Item]:
+        """The next `count` of one key that have come as far, best first: a batch ends together."""
+        return [item for _rank, _seq, item in self._by_key.get((head.key, head.done), ())[:count]]
 
     def check(self) -> bool:
         """True when both views hold the same items, in order."""

@@ -1,9 +1,10 @@
 import pytest
 from msgspec.structs import replace
-from tests.unit.sched.diffusion.pictures import COST, begun, machine, picture
+from tests.unit.sched.diffusion.pictures import COST, MS, begun, machine, picture
 
 from headway.core.errors import InvariantError, RequestError
-from headway.core.request import LoraUse
+from headway.core.plans import DenoisePlan, NewDenoise
+from headway.core.request import Content, LoraUse
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
@@ -202,3 +203,82 @@ def test_wrapped_adapters_rewrite_no_weights() -> None:
     plan = painter.plan()
     assert plan is not None
     assert plan.merges == 0
+
+
+def plans(painter: DiffusionMachine) -> list[DenoisePlan]:
+    """Run to the end."""
+    out = []
+    while (plan := painter.plan()) is not None:
+        out.append(plan)
+        painter.done(plan.step)
+    return out
+
+
+def test_a_request_is_told_to_the_engine_once_with_its_content() -> None:
+    painter = DiffusionMachine(DiffusionParams())
+    request = picture("req-1", steps=3, content=Content("a red circle"))
+    seq = painter.add(request)
+    assert [plan.new for plan in plans(painter)] == [(NewDenoise(seq, request),), (), ()]
+
+
+def test_previews_and_checkpoints_are_asked_for_on_the_way_and_never_of_what_is_complete() -> None:  # SPEC H2, F6
+    painter = DiffusionMachine(DiffusionParams(steps_per_plan=2))
+    painter.add(picture("req-1", steps=9, save_every=3, content=Content(previews=2)))
+    made = [(plan.rows[0].start + plan.rows[0].count, plan.save, plan.show) for plan in plans(painter)]
+    assert made == [(2, (), ()), (4, (1,), (1,)), (6, (1,), (1,)), (8, (), ()), (9, (), ())]
+
+
+def test_a_request_with_a_checkpoint_goes_on_from_there_with_those_that_have_come_as_far() -> None:  # SPEC F6
+    painter = DiffusionMachine(DiffusionParams())
+    painter.add(picture("req-1", steps=4, begun=2, checkpoint=b"x"))
+    painter.add(picture("req-2", steps=4))
+    painter.add(picture("req-3", steps=4, begun=2, checkpoint=b"y"))
+    first = plans(painter)[0]
+    assert [(row.seq, row.start) for row in first.rows] == [(1, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("begun", [-1, 3, 4])
+def test_refuses_a_request_that_has_no_step_left(begun: int) -> None:
+    painter = DiffusionMachine(DiffusionParams())
+    with pytest.raises(RequestError, match="begun is at most 2"):
+        painter.add(picture("req-1", steps=3, begun=begun))
+
+
+def test_the_engine_is_told_of_those_that_leave_early_only() -> None:
+    painter = DiffusionMachine(DiffusionParams())
+    seqs = [painter.add(picture(f"req-{n}", steps=2)) for n in range(4)]
+    first = painter.plan()
+    assert first is not None
+    painter.stop(seqs[0])
+    painter.done(first.step, failed=(seqs[1],))
+    second = painter.plan()
+    assert second is not None
+    assert (second.leave, [row.seq for row in second.rows]) == ((seqs[0],), seqs[2:])
+    painter.stop(seqs[2])
+    painter.done(second.step)  # complete in the engine before it could hear of the stop
+    painter.add(picture("req-9", steps=1))
+    third = painter.plan()
+    assert third is not None
+    assert third.leave == ()
+
+
+def test_an_engine_that_failed_has_lost_its_batch_and_not_who_waits() -> None:
+    painter = DiffusionMachine(DiffusionParams(batch_max=2))
+    seqs = [painter.add(picture(f"req-{n}", steps=2)) for n in range(3)]
+    first = painter.plan()
+    assert first is not None
+    assert painter.fail(first.step) == seqs[:2]
+    painter.check_invariants()
+    second = painter.plan()
+    assert second is not None
+    assert ([row.seq for row in second.rows], second.leave) == (seqs[2:], ())
+
+
+def test_a_plan_in_which_a_row_failed_teaches_nothing_of_times() -> None:
+    painter = machine()
+    seqs = [painter.add(picture(f"req-{n}", steps=2)) for n in range(2)]
+    first = painter.plan()
+    assert first is not None
+    painter.done(first.step, 999 * MS, failed=seqs[:1])
+    assert painter.denoise_cost is not None
+    assert painter.denoise_cost.error is None

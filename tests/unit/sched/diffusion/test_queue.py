@@ -18,7 +18,7 @@ def test_keeps_the_order_over_all_and_within_each_key() -> None:
     for one in items:
         line.add(one)
     assert [one.seq for _rank, one in line.first(4)] == [6, 5, 4, 3]
-    assert [one.seq for one in line.alike(items[0].key, 2)] == [5, 3]
+    assert [one.seq for one in line.alike(items[0], 2)] == [5, 3]
     assert line.check()
 
 
@@ -29,7 +29,7 @@ def test_what_left_is_gone_from_both_views_and_its_work_too() -> None:
     line.add(two)
     assert line.remove(one)
     assert not line.remove(one)
-    assert (len(line), line.work_ns, [held.seq for held in line.alike(two.key, 9)]) == (1, 20, [2])
+    assert (len(line), line.work_ns, [held.seq for held in line.alike(two, 9)]) == (1, 20, [2])
     assert line.remove(two)
-    assert line.alike(two.key, 9) == []
+    assert line.alike(two, 9) == []
     assert line.check()

@@ -1,0 +1,24 @@
+"""One replica as a front sees it, put together for operators and metrics."""
+
+from headway.core.reports import ReplicaFigures
+from headway.core.units import Ns
+from headway.sched.fleet.guard import Guard
+from headway.sched.router.fleet_view import Replica
+
+
+def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
+    """Return what is known of it."""
+    report = replica.report
+    return ReplicaFigures(
+        replica=replica.id,
+        state="loading" if report is None else "draining" if report.draining else "ready",
+        models=() if report is None else (report.model, *report.models),
+        incarnation=replica.incarnation,
+        is_up=guard.health.is_up(replica.id),
+        breaker=guard.breakers.state(replica.id),
+        in_flight=replica.in_flight,
+        waiting=0 if report is None else report.waiting,
+        running=0 if report is None else report.running,
+        source=replica.source,
+        age_ns=None if report is None else at_ns - replica.heard_ns,
+    )

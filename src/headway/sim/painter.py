@@ -1,0 +1,96 @@
+"""What makes pictures in a simulation: a hash in place of latents, one link for every denoise step.
+
+A picture tells every step that it went through and from which seed, so that one that lost a step, or went on from
+somebody else's checkpoint, is another picture.
+"""
+
+from hashlib import blake2b
+
+import msgspec
+
+from headway.core.artifacts import ArtifactKind, Made, RowFailed, RowMade
+from headway.core.errors import InvariantError
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.request import DiffusionRequest
+
+Painted = tuple[tuple[RowMade, ...], tuple[RowFailed, ...]]
+
+
+def first_state(request: DiffusionRequest, index: int) -> bytes:
+    """The noise of one of its pictures."""
+    return _hash(f"{request.model} {request.content.prompt} {request.seed + index}".encode())
+
+
+def next_state(state: bytes, step: int) -> bytes:
+    """One denoise step, counted from 0."""
+    return _hash(state + step.to_bytes(4, "big"))
+
+
+def picture_alone(request: DiffusionRequest, index: int = 0) -> bytes:
+    """Return the picture as it is where nothing else runs and nothing fails."""
+    state = first_state(request, index)
+    for step in range(request.steps):
+        state = next_state(state, step)
+    return state
+
+
+def _hash(said: bytes) -> bytes:
+    return blake2b(said, digest_size=16).digest()
+
+
+class _Canvas(msgspec.Struct):
+    request: DiffusionRequest
+    done: int
+    states: list[bytes]
+
+
+class Painter:
+    """The engine of one simulated diffusion replica. It refuses plans that a real one could not run."""
+
+    def __init__(self) -> None:
+        self.canvases: dict[int, _Canvas] = {}
+
+    def apply(self, plan: DenoisePlan) -> Painted:
+        """Do what a plan says; return what it made, and which rows failed. Raises InvariantError for a wrong plan."""
+        for seq in plan.leave:
+            if self.canvases.pop(seq, None) is None:
+                raise InvariantError(f"plan {plan.step} forgets sequence {seq}, which is not here")
+        failed = tuple(failure for new in plan.new if (failure := self._begin(new)) is not None)
+        over = {failure.seq for failure in failed}
+        made = [self._run(plan, row) for row in plan.rows if row.seq not in over]
+        return tuple(row for row in made if row.made), failed
+
+    def lose(self) -> None:
+        """The engine failed: nothing is here any more."""
+        self.canvases.clear()
+
+    def _begin(self, new: NewDenoise) -> RowFailed | None:
+        request = new.request
+        if any(not picture for picture in request.content.pictures):
+            return RowFailed(new.seq, "bad_input", "a picture is empty")
+        if request.begun:
+            states = [request.checkpoint[at : at + 16] for at in range(0, 16 * request.n, 16)]
+        else:
+            states = [first_state(request, index) for index in range(request.n)]
+        self.canvases[new.seq] = _Canvas(request, request.begun, states)
+        return None
+
+    def _run(self, plan: DenoisePlan, row: DenoiseRow) -> RowMade:
+        canvas = self.canvases.get(row.seq)
+        if canvas is None or canvas.done != row.start:
+            raise InvariantError(f"plan {plan.step} runs {row}, of which this engine has {canvas}")
+        request = canvas.request
+        for step in range(row.start, row.start + row.count):
+            canvas.states = [next_state(state, step) for state in canvas.states]
+        canvas.done += row.count
+        made = []
+        if row.seq in plan.save:
+            made.append(Made("checkpoint", b"".join(canvas.states), steps=canvas.done))
+        if row.seq in plan.show:
+            made.append(Made("preview", canvas.states[0], steps=canvas.done))
+        if canvas.done == row.total:
+            kind: ArtifactKind = "video" if request.frames > 1 else "picture"
+            for index, state in enumerate(canvas.states):
+                made.append(Made(kind, state, index, canvas.done, request.seed + index))
+            del self.canvases[row.seq]
+        return RowMade(row.seq, tuple(made))

@@ -1,0 +1,115 @@
+"""Pictures that are looked at: whatever happens on the way, each is the one that it would be alone (SPEC F6, F7)."""
+
+from collections import Counter
+
+from tests.sim.studios import Studio
+
+from headway.core.artifacts import Made
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.request import Content, DiffusionRequest
+from headway.core.units import NS_PER_S
+from headway.sched.diffusion.params import DiffusionParams
+from headway.sim.fleet import FRONT
+from headway.sim.painter import picture_alone
+from headway.sim.pools import PoolParams
+
+MODEL = "FLUX.1-dev"
+
+
+def pool(replicas: int = 2, **params: int) -> PoolParams:
+    return PoolParams(name="all", kind="diffusion", model=MODEL, replicas=replicas, diffusion=DiffusionParams(**params))  # type: ignore[arg-type]  # numbers
+
+
+def wanted(number: int, at_s: float = 0.0, **more: object) -> DiffusionRequest:
+    name = RequestId(f"req-{number}")
+    at_ns = round(at_s * NS_PER_S)
+    return DiffusionRequest(
+        name,
+        TenantId("t"),
+        ModelId(MODEL),
+        28,
+        1024,
+        1024,
+        100 * number,
+        at_ns,
+        **more,  # type: ignore[arg-type]  # by name
+    )
+
+
+def got(studio: Studio, request: DiffusionRequest) -> list[Made]:
+    """Everything that its client was shown, in order."""
+    return [made for show in studio.streams[request.id].shown for made in show.made]
+
+
+def finished(studio: Studio, request: DiffusionRequest) -> list[bytes]:
+    return [made.body for made in got(studio, request) if made.kind in ("picture", "video")]
+
+
+def test_previews_checkpoints_and_pictures_come_in_order() -> None:  # SPEC H2
+    request = wanted(1, n=2, save_every=10, content=Content(previews=3))
+    studio = Studio(pool(1)).run([request])
+    kinds = [(made.kind, made.index, made.steps) for made in got(studio, request)]
+    assert kinds == [
+        ("preview", 0, 7),
+        ("checkpoint", 0, 10),
+        ("preview", 1, 14),
+        ("checkpoint", 0, 20),
+        ("preview", 2, 21),
+        ("picture", 0, 28),
+        ("picture", 1, 28),
+    ]
+    assert finished(studio, request) == [picture_alone(request, 0), picture_alone(request, 1)]
+    done = [show.done for show in studio.streams[request.id].shown]
+    assert done == sorted(done)
+    assert done[-1] == 28
+
+
+def test_a_batch_whose_replica_dies_goes_on_elsewhere_from_its_checkpoints() -> None:  # vllm-omni PR#2729
+    requests = [wanted(number, save_every=4) for number in range(8)]
+    studio = Studio(pool(2))
+    studio.sim.at(round(2.0 * NS_PER_S), lambda _: studio.sim.kill(NodeId("rep-all-0")))
+    studio.run(requests)
+    assert Counter(record.outcome for record in studio.evidence()) == {"ok": 8}
+    for request in requests:
+        assert finished(studio, request) == [picture_alone(request)]
+    resumed = [dict(studio.front.recovery_figures())["resumed"]]
+    assert resumed[0] >= 1
+    assert all(account.reserved == 0 for account in studio.front.ledger.views())
+
+
+def test_an_engine_that_fails_gives_its_batch_back_and_serves_the_next_one() -> None:  # vllm-omni#2327
+    requests = [wanted(number, at_s=0.1 * number, save_every=4) for number in range(6)]
+    studio = Studio(pool(1))
+
+    def fail(_: int) -> None:
+        executor = studio.sim.lives[NodeId("rep-all-0")].executor
+        assert executor is not None
+        executor.fail_next()
+
+    studio.sim.at(round(1.5 * NS_PER_S), fail)
+    studio.run(requests)
+    assert Counter(record.outcome for record in studio.evidence()) == {"ok": 6}
+    for request in requests:
+        assert finished(studio, request) == [picture_alone(request)]
+
+
+def test_one_bad_picture_ends_its_own_request_only() -> None:  # vllm-omni#4634
+    bad = wanted(1, content=Content(pictures=(b"",)))
+    good = [wanted(number) for number in (0, 2, 3)]
+    studio = Studio(pool(1)).run([good[0], bad, *good[1:]])
+    assert studio.streams[bad.id].end is not None
+    error = studio.streams[bad.id].end.error
+    assert error is not None
+    assert (error.status, error.code) == (400, "bad_input")
+    for request in good:
+        assert finished(studio, request) == [picture_alone(request)]
+
+
+def test_a_member_that_is_cancelled_leaves_and_the_batch_goes_on() -> None:  # SPEC H2, vllm-omni#1347
+    requests = [wanted(number) for number in range(4)]
+    studio = Studio(pool(1, steps_per_plan=4))
+    studio.sim.at(round(5.0 * NS_PER_S), lambda _: studio.sim.leave(FRONT, requests[2].id))
+    studio.run(requests)
+    assert finished(studio, requests[2]) == []
+    for number in (0, 1, 3):
+        assert finished(studio, requests[number]) == [picture_alone(requests[number])]
