@@ -7,6 +7,8 @@ import pytest
 
 from headway.bench.routing import RoutingSummary, Window, run
 from headway.bench.routing_study import SLO
+from headway.bench.scenarios import read_scenario
+from headway.bench.simulated import simulate
 from headway.sim.routing_fleet import Choice, Setup
 from headway.workload.mooncake import Slice, read_trace, requests
 
@@ -42,3 +44,29 @@ def test_a_slow_replica_gets_less() -> None:
     )
     assert ours.imbalance > 1.2 > even.imbalance
     assert ours.attainment > even.attainment
+
+
+def spread_over_a_cold_fleet(policy: str, seed: int) -> tuple[float, float]:
+    """Attainment and mean time to a first token of 40 requests on 16 replicas that nobody has measured."""
+    changes = {
+        "pools.replicas": 16,
+        "pools.hardware.device": "A10",
+        "workload.count": 40,
+        "workload.arrivals.rate_per_s": 20.0,
+        "targets": {"ttft_ms": 300.0, "tpot_ms": 60.0},
+        "front.router.type": policy,
+        "seed": seed,
+    }
+    met = simulate(read_scenario(None, changes)).summary
+    first_ms = met.ttft_ms.mean
+    assert first_ms is not None
+    return met.attainment, first_ms
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_first_requests_of_a_cold_fleet_do_not_all_follow_who_answered_first(seed: int) -> None:
+    # 16 x A10 at 20/s: 27 of 40 requests on one replica, while fifteen that were not measured stood idle
+    met, first_ms = spread_over_a_cold_fleet("cost_aware", seed)
+    assert met >= 0.95
+    assert met >= spread_over_a_cold_fleet("least_tokens", seed)[0]
+    assert first_ms < 200.0  # one prompt takes 100

@@ -136,6 +136,15 @@ class StepCost:
         """Time to copy `blocks` out and back in."""
         return int(2 * blocks * self.params.kv_bytes_per_block / self.params.swap_bytes_per_s * NS_PER_S)
 
+    def _active(self, x: list[float]) -> list[float]:
+        """Keep the part that counts. A step whose prompts compute longer than the weights are read says nothing of the
+        weights: fitted to all parts, a first prompt makes an empty batch look free, and routers send everything there.
+        """
+        w = self._weight
+        if x[0] * w[0] + x[2] * w[2] >= x[1] * w[1] + x[3] * w[3] + x[4] * w[4]:
+            return [x[0], 0.0, x[2], 0.0, 0.0]
+        return [0.0, x[1], 0.0, x[3], x[4]]
+
     def observe(self, shape: StepShape, elapsed_ns: Ns) -> None:
         """Fold in one measured step: recursive least squares with forgetting (Haykin, Adaptive Filter Theory)."""
         if not self.params.learn or elapsed_ns <= 0:
@@ -144,6 +153,8 @@ class StepCost:
         weight, unit, spread = self._weight, self._unit, self._spread
         features = (1.0, shape.decodes, shape.kv_tokens, shape.prefill_tokens, shape.prefill_pairs)
         x = [value * scale for value, scale in zip(features, unit, strict=True)]
+        if self.params.mode == "roofline":
+            x = self._active(x)
         predicted = max(_dot(x, weight), 1.0)
         x = [value / predicted for value in x]  # relative errors: a long step must not drown the short ones
         px = [_dot(row, x) for row in spread]

@@ -42,6 +42,31 @@ def test_it_learns_the_coefficients_of_a_device_it_was_wrong_about() -> None:
         assert belief.step_ns(*args) == pytest.approx(truth.step_ns(*args), rel=0.02)
 
 
+def test_prompts_that_compute_longer_than_weights_are_read_say_nothing_of_an_empty_batch() -> None:
+    # A replica whose first steps were prompts told a base of a tenth, and a router sent it everything
+    params = roofline(weight_bytes=1e9, parameters=5e8, kv_bytes_per_token=1e4, flops=1e13, bytes_per_s=1e11)
+    belief = StepCost(params)
+    for tokens in (500, 1200, 300):
+        belief.observe(StepShape(1, 700, tokens, pairs(0, tokens)), round(0.7 * params.token_ns * tokens))
+    assert belief.coefficients.base_ns == params.base_ns
+    assert belief.coefficients.token_ns == pytest.approx(0.7 * params.token_ns, rel=0.02)
+    belief.observe(StepShape(1, 700), round(1.5 * params.base_ns))
+    assert belief.coefficients.base_ns == pytest.approx(1.5 * params.base_ns, rel=0.02)
+
+
+@pytest.mark.parametrize("off", [0.3, 3.0])
+def test_a_roofline_is_learned_whichever_part_the_prior_takes_to_be_the_larger(off: float) -> None:
+    known = {"row_ns": 2e5, "token_ns": 1e5, "pair_ns": 0.0}
+    truth = StepCost(StepCostParams(base_ns=2e7, kv_ns=200, mode="roofline", **known))
+    belief = StepCost(StepCostParams(base_ns=2e7 * off, kv_ns=200 * off, mode="roofline", **known))
+    rng = Random(3)
+    for _ in range(300):
+        decodes, kv, tokens = rng.randint(1, 32), rng.randint(100, 40_000), rng.choice([0, 0, 64, 512])
+        belief.observe(StepShape(decodes, kv, tokens, pairs(0, tokens)), truth.step_ns(decodes, kv, tokens))
+    for decodes, kv, tokens in ((8, 4000, 0), (32, 30_000, 0), (8, 4000, 512)):
+        assert belief.step_ns(decodes, kv, tokens) == pytest.approx(truth.step_ns(decodes, kv, tokens), rel=0.02)
+
+
 def test_more_work_never_looks_cheaper_whatever_was_observed() -> None:
     belief, rng = StepCost(StepCostParams()), Random(2)
     for _ in range(200):

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headway.core.ids import TenantId
+from headway.core.reports import StepCoefficients
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S
 from headway.sched.router.presence import Presence
@@ -63,6 +64,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     best_hit: int  # most prompt tokens that any replica holds
     token_s: float  # per prompt token where no rate is known
     step_s: float  # where no step time is known
+    step_cost: StepCoefficients | None  # taken for a replica that was never heard of, where others' is known
     ttft_s: float | None  # left until the deadline
     e2e_s: float | None
     tpot_s: float | None
@@ -91,6 +93,8 @@ def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weigh
     """
     rate, cost, there, hit = view.prefill_tokens_per_s, view.step_cost, view.requests, view.hit_tokens
     prompt, output = ask.prompt, ask.output
+    if cost is None and not view.step_ns:
+        cost = ask.step_cost
     token_s = 1.0 / rate if rate > 0.0 else ask.token_s
     queue_s = view.queued_tokens * token_s
     if level:

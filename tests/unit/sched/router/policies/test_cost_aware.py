@@ -105,6 +105,27 @@ def test_saved_seconds_count_and_not_the_matched_share() -> None:
     assert order(made, view(A, hit_tokens=4000, **busy), view(B), prompt=8000) == [A, B]
 
 
+def test_a_replica_that_nobody_heard_of_is_judged_as_those_that_were() -> None:
+    # the steps of who answered first carried prompts: against them as an empty batch, it got everything
+    first = view(A, requests=2, kv_tokens=900, step_ns=100_000_000)
+    silent = View(B)
+    assert order(policy(), first, silent) == [B, A]
+    found = costs(policy(), first, silent)
+    assert found[B]["decode"] == pytest.approx(10 * (0.010 + 0.0001))
+    assert found[B]["prefill"] == found[A]["prefill"]
+
+
+def test_of_unequal_replicas_the_middle_one_is_what_is_believed_of_a_silent_one() -> None:
+    quick, slow = (StepCoefficients(base, 0.0, 0.0, 0.0, 0.0) for base in (5e6, 40e6))
+    views = [view(A), view(C, step_cost=quick), view(NodeId("rep-d"), step_cost=slow), View(B)]
+    assert costs(policy(), *views)[B]["decode"] == pytest.approx(10 * (0.010 + 0.0001))
+
+
+def test_a_replica_that_told_its_steps_and_not_their_cost_is_taken_at_its_word() -> None:
+    found = costs(policy(), view(A), View(B, step_ns=50_000_000))
+    assert found[B]["decode"] == pytest.approx(10 * 0.0505)
+
+
 def test_a_slow_replica_gets_less() -> None:
     slow = view(A, prefill_tokens_per_s=250.0)
     assert order(policy(), slow, view(B, queued_tokens=200)) == [B, A]
