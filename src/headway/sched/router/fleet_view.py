@@ -15,7 +15,7 @@ from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.router.backlog import Backlog
 from headway.sched.router.speeds import Speed
-from headway.sched.router.work import PendingWork, takes
+from headway.sched.router.work import PendingWork, pixels_of, takes
 
 OTHERS_MAX: Final = 16.0  # requests of other fronts per own one that are believed
 SMOOTHING: Final = 0.9  # weight of the past in that proportion, per report, and in the mean prompt, per dispatch
@@ -57,10 +57,12 @@ class Replica:
         self.hit_tokens = 0  # of the request that is ranked; set by the router before a policy looks
         self.distinct_hits = 0  # of these, beyond what most candidates hold too
         self.own_work_ns: Ns = 0  # of the pictures that are ranked, set alike
+        self.work_ns: Ns = 0  # until a diffusion replica has done all that it holds, as of `now_ns`
         # From the report
         self.kv_tokens = self.kv_tokens_total = self.step_ns = self.adapters_max = 0
         self.kv_usage = self.prefill_tokens_per_s = 0.0
         self.step_cost: StepCoefficients | None = None
+        self.denoise_cost: DenoiseCoefficients | None = None
         self.source, self.host = "counted", ""
         self.adapters: tuple[str, ...] = ()
         self.is_draining = False
@@ -85,19 +87,11 @@ class Replica:
         """This front's own unfinished dispatches."""
         return len(self._sent)
 
-    @property
-    def work_ns(self) -> Ns:
-        """Until a diffusion replica has done all that it holds."""
-        return self.work.ahead_ns(self.now_ns)
-
-    @property
-    def denoise_cost(self) -> DenoiseCoefficients | None:
-        """What a diffusion replica believes its work costs."""
-        return self.work.cost
-
     def takes(self, request: Request) -> bool:
         """True when its pool is for requests of this size."""
-        return self.report is not None and takes(self.report, request)
+        return self.report is not None and (
+            not isinstance(request, DiffusionRequest) or takes(self.report, pixels_of(request))
+        )
 
     @property
     def may_be_tried(self) -> bool:
@@ -121,6 +115,10 @@ class Replica:
             counted, self.waiting = report.waiting + report.running, report.waiting
         self.waiting += unseen
         self.requests = (counted - self._ended if counted > self._ended else 0) + unseen
+        if self.denoise_cost is not None:  # pictures: no prompt waits, and work runs off by itself
+            self.work_ns = self.work.ahead_ns(at_ns)
+            self.age_ns = at_ns - max(self._known_ns, self._awake_ns) if counted or self._sent else 0
+            return
         if not counted and not self._sent:
             self.age_ns, self.queued_tokens, self.queued_tokens_spread = 0, 0, 0
             return
@@ -149,6 +147,7 @@ class Replica:
             return
         self.report, self.heard_ns = report, at_ns
         self.work.hear(report, at_ns)
+        self.denoise_cost = report.denoise_cost
         # A scraped report is sent again whenever this gateway's own part of it changes; its age is that of the scrape.
         self._known_ns = min(at_ns, report.at_ns) if report.source == "scrape" else at_ns
         if not self.is_full_told:
@@ -278,6 +277,7 @@ class Replica:
             and self.output_tokens_expected == sum(item.output_tokens for item in sent)
             and self.uncached_in_flight == sum(item.uncached_tokens for item in sent if item.begun_ns is None)
             and self.uncached_in_flight == sum(self._unbegun.values())
+            and self.work.check()
         )
 
 

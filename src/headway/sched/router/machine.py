@@ -16,7 +16,7 @@ from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 from headway.sched.router.roles import role_of
-from headway.sched.router.work import denoise_candidate
+from headway.sched.router.work import denoise_candidate, kind_of, pixels_of, takes
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +152,7 @@ class Router:
         """Return the replicas that may take the request, as they look now. An empty pool is the whole fleet."""
         role, model, is_text = role_of(request), request.model, not isinstance(request, DiffusionRequest)
         lora = None if isinstance(request, DiffusionRequest) else request.lora
+        kind, pixels = kind_of(request), pixels_of(request)
         there = [
             replica
             for replica in self.replicas.values()
@@ -161,14 +162,14 @@ class Router:
             and (lora is None or _offers(report, lora))
             and not replica.is_draining
             and (not pool or replica.id in pool)
-            and (is_text or replica.takes(request))
+            and (is_text or takes(report, pixels))
         ]
         usable = self._let_pass(there, at_ns)
         hits = self.index.hits_all(request)
         for replica in usable:
             replica.look(at_ns)
             replica.hit_tokens = hits.get(replica.id, 0) if hits else 0
-            replica.own_work_ns = 0 if is_text else replica.work.own_ns(request)
+            replica.own_work_ns = 0 if is_text else replica.work.own_ns(request, kind)
         share_hits(usable)
         return usable
 

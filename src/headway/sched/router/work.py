@@ -3,6 +3,8 @@
 Durations are known on arrival (SPEC F2), so this is in seconds of the replica, comparable with an LLM's queue.
 """
 
+from typing import Final
+
 import msgspec
 
 from headway.core.decisions import Candidate
@@ -12,6 +14,15 @@ from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
 from headway.sched.router.protocol import ReplicaView, Scored
+
+KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
+
+
+def kind_of(request: Request) -> str:
+    """All that decides how long a request takes on given devices, in words: a text keeps its hash."""
+    if not isinstance(request, DiffusionRequest):
+        return ""
+    return f"{request.shape}, {request.steps} steps, {request.begun} done, {request.n} pictures"
 
 
 class _Sent(msgspec.Struct, gc=False):
@@ -27,45 +38,71 @@ class PendingWork:
         self._told_ns: Ns = 0
         self._told_at_ns: Ns = 0
         self._unseen: dict[RequestId, _Sent] = {}  # dispatches that its report has not counted
+        self._unseen_ns: Ns = 0  # of all of them
+        self._taken: dict[str, Ns] = {}  # what work of a kind takes there, as of `cost`
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report."""
-        self.cost, self._told_ns, self._told_at_ns = report.denoise_cost, report.queued_work_ns, at_ns
+        if report.denoise_cost != self.cost:
+            self.cost = report.denoise_cost
+            self._taken.clear()
+        self._told_ns, self._told_at_ns = report.queued_work_ns, at_ns
         for request in [r for r, sent in self._unseen.items() if sent.number <= report.submits_seen]:
-            del self._unseen[request]
+            self.ended(request)
 
     def sent(self, request: Request, number: int) -> None:
         """A dispatch of this front."""
         if isinstance(request, DiffusionRequest) and self.cost is not None:
-            self._unseen[request.id] = _Sent(number, left_ns(self.cost, request))
+            self.ended(request.id)
+            work_ns = left_ns(self.cost, request)
+            self._unseen[request.id] = _Sent(number, work_ns)
+            self._unseen_ns += work_ns
 
-    def own_ns(self, request: Request) -> Ns:
-        """What a request takes there alone; 0 for text and while nothing was told."""
+    def own_ns(self, request: Request, kind: str) -> Ns:
+        """What a request of this kind takes there alone; 0 for text and while nothing was told.
+
+        A forecast asks every replica of the fleet, and most requests are of few kinds.
+        """
+        known = self._taken.get(kind)
+        if known is not None:
+            return known
         if self.cost is None or not isinstance(request, DiffusionRequest):
             return 0
-        return left_ns(self.cost, request)
+        if len(self._taken) >= KINDS_MAX:
+            self._taken.clear()
+        self._taken[kind] = own = left_ns(self.cost, request)
+        return own
 
     def ended(self, request: RequestId) -> None:
         """A dispatch is over. What the report had counted of it is in the next one no more."""
-        self._unseen.pop(request, None)
+        sent = self._unseen.pop(request, None)
+        if sent is not None:
+            self._unseen_ns -= sent.work_ns
 
     @property
     def told_ns(self) -> Ns:
         """The work that was there when it last reported, and what was dispatched since: it runs off by itself."""
-        return self._told_ns + sum(sent.work_ns for sent in self._unseen.values())
+        return self._told_ns + self._unseen_ns
 
     def ahead_ns(self, at_ns: Ns) -> Ns:
         """Time until all of it is done; reported work runs off by itself."""
-        left = max(0, self._told_ns - (at_ns - self._told_at_ns))
-        return left + sum(sent.work_ns for sent in self._unseen.values())
+        left = self._told_ns - (at_ns - self._told_at_ns)
+        return left + self._unseen_ns if left > 0 else self._unseen_ns
+
+    def check(self) -> bool:
+        """True when the sum matches its parts."""
+        return self._unseen_ns == sum(sent.work_ns for sent in self._unseen.values())
 
 
-def takes(report: ReplicaReport, request: Request) -> bool:
-    """True when the request is of the sizes that the replica's pool is for (SPEC F5)."""
-    if not isinstance(request, DiffusionRequest):
-        return True
+def takes(report: ReplicaReport, pixels: int) -> bool:
+    """True when a picture of so many pixels is of the sizes that the replica's pool is for (SPEC F5)."""
     least, most = report.pixels
-    return least <= request.shape.pixels and (most is None or request.shape.pixels <= most)
+    return least <= pixels and (most is None or pixels <= most)
+
+
+def pixels_of(request: Request) -> int:
+    """Pixels of a picture or of all frames; text has none."""
+    return request.height * request.width * request.frames if isinstance(request, DiffusionRequest) else 0
 
 
 def denoise_candidate(replica: ReplicaView, item: Scored) -> Candidate:

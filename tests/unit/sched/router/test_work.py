@@ -1,14 +1,20 @@
 """The work of diffusion replicas as a front knows it."""
 
+import msgspec
 from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm, report
 
 from headway.core.ids import NodeId
+from headway.core.request import Request
 from headway.cost.diffusion import left_ns
 from headway.sched.router.protocol import Scored
-from headway.sched.router.work import PendingWork, denoise_candidate, takes
+from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of, pixels_of, takes
 
 ONE = left_ns(COST, picture("req-0"))
+
+
+def own(work: PendingWork, request: Request) -> int:
+    return work.own_ns(request, kind_of(request))
 
 
 def heard(number: int = 1, **change: object) -> PendingWork:
@@ -56,14 +62,37 @@ def test_a_forecast_is_the_end_of_the_request() -> None:  # SPEC F5: what admiss
 
 
 def test_own_work_is_what_the_replica_believes_and_text_has_none() -> None:
-    assert [heard().own_ns(picture("req-1")), heard().own_ns(llm("req-2"))] == [ONE, 0]
-    assert PendingWork().own_ns(picture("req-1")) == 0
+    assert [own(heard(), picture("req-1")), own(heard(), llm("req-2"))] == [ONE, 0]
+    assert own(PendingWork(), picture("req-1")) == 0
+
+
+def test_own_work_follows_the_request_and_what_the_replica_believes_now() -> None:
+    work, slower = heard(), msgspec.structs.replace(COST, token_ns=3 * COST.token_ns)
+    asked = [picture("req-1"), picture("req-2", steps=9), picture("req-3", n=3), picture("req-4", height=128)]
+    assert [own(work, one) for one in asked * 2] == [left_ns(COST, one) for one in asked * 2]
+    assert len({own(work, one) for one in asked}) == 4
+    work.hear(report("rep-a", 2, denoise_cost=slower), 2000)
+    assert [own(work, one) for one in asked] == [left_ns(slower, one) for one in asked]
+
+
+def test_what_it_remembers_is_bounded() -> None:
+    work = heard()
+    for steps in range(1, 3 * KINDS_MAX):
+        asked = picture("req-1", steps=steps)
+        assert own(work, asked) == left_ns(COST, asked)
+    assert len(work._taken) <= KINDS_MAX
+
+
+def test_a_dispatch_that_was_sent_twice_is_counted_once() -> None:
+    work = heard()
+    work.sent(picture("req-1"), 1)
+    work.sent(picture("req-1"), 2)
+    assert (work.ahead_ns(1000), work.check()) == (ONE, True)
 
 
 def test_a_pool_takes_requests_of_its_sizes_only() -> None:  # SPEC F5
     short = report("rep-a", 1, pixels=(0, 64 * 64))
     long = report("rep-b", 1, pixels=(64 * 64 + 1, None))
-    video = picture("req-1", frames=9)
-    assert [takes(short, picture("req-2")), takes(short, video)] == [True, False]
-    assert [takes(long, picture("req-2")), takes(long, video)] == [False, True]
-    assert takes(short, llm("req-3"))
+    still, video = pixels_of(picture("req-2")), pixels_of(picture("req-1", frames=9))
+    assert [takes(short, still), takes(short, video)] == [True, False]
+    assert [takes(long, still), takes(long, video)] == [False, True]
