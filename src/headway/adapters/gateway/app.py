@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id, slo_of, trace_context
+from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id
+from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.explain import ExplainRoute
@@ -21,7 +22,7 @@ from headway.adapters.gateway.relay.prepare import Prepared as Relayed
 from headway.adapters.gateway.replicas import VERBS, ReplicaRoutes, Verb
 from headway.adapters.gateway.scrape import scrape
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults, check_settings
-from headway.adapters.gateway.tenants import KeyTable, Tenant
+from headway.adapters.gateway.tenants import Tenant
 from headway.adapters.telemetry.metrics import CONTENT_TYPE, Metrics
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import CapacityError, EngineError, RequestError
@@ -45,15 +46,15 @@ class Gateway:
 
     def __init__(self, serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> None:
         self._serving, self._settings = serving, settings
-        self._keys = KeyTable(settings.auth)
+        self._door = Door(serving, settings)
         self._encoder = Encoder()
         models = Models(serving, tokenizers)
         self._preparer = Preparer(serving, models, self._encoder, settings)
         self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, settings)
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
-        self._replicas = ReplicaRoutes(serving, self._keys)
-        self._explain = ExplainRoute(serving, self._keys, self._preparer, self._encoder)
+        self._replicas = ReplicaRoutes(serving, self._door.keys)
+        self._explain = ExplainRoute(serving, self._door.keys, self._preparer, self._encoder)
         self._generator = Generator(serving, self._preparer, self._plain.index, self.metrics, settings)
         self._fixed = self._table()
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
@@ -164,9 +165,9 @@ class Gateway:
         return endpoint
 
     async def _generate(self, route: Route, exchange: Exchange) -> None:
-        tenant = self._tenant(exchange)
-        raw = await self._body(exchange)
-        caller = self._caller(exchange, tenant, self._settings.slo.get(route, SloDefaults()))
+        tenant = self._door.tenant(exchange)
+        raw = await self._door.body(exchange)
+        caller = self._door.caller(exchange, tenant, self._settings.slo.get(route, SloDefaults()))
         await self._generator.answer(route, raw, caller, exchange)
 
     # Requests that are relayed pass by this application; it keeps their count
@@ -191,20 +192,20 @@ class Gateway:
 
     def _predicted(self, answer: Callable[[bytes, Caller], Awaitable[JsonObject]]) -> Endpoint:
         async def endpoint(exchange: Exchange, _: str) -> None:
-            tenant = self._tenant(exchange)
-            raw = await self._body(exchange)
-            await _json(exchange, await answer(raw, self._caller(exchange, tenant, SloDefaults())))
+            tenant = self._door.tenant(exchange)
+            raw = await self._door.body(exchange)
+            await _json(exchange, await answer(raw, self._door.caller(exchange, tenant, SloDefaults())))
 
         return endpoint
 
     async def _reset(self, exchange: Exchange, _: str) -> None:
-        tenant = self._tenant(exchange)
-        if self._keys.has_admin and not tenant.admin:
+        tenant = self._door.tenant(exchange)
+        if self._door.keys.has_admin and not tenant.admin:
             raise RequestError("Only an admin key may reset the prefix cache.", status=403, code="admin_only")
         await _json(exchange, await self._plain.reset_prefix_cache())
 
     async def _trace(self, exchange: Exchange, _: str) -> None:
-        if not self._tenant(exchange).admin:
+        if not self._door.tenant(exchange).admin:
             raise RequestError("Only an admin key may export a trace.", status=403, code="admin_only")
         text = exchange.query.get("seconds", ["60"])[-1]
         if not _SECONDS.fullmatch(text) or float(text) <= 0:
@@ -231,8 +232,8 @@ class Gateway:
 
     def _with_body(self, answer: Callable[[bytes], Awaitable[JsonObject]]) -> Endpoint:
         async def endpoint(exchange: Exchange, _: str) -> None:
-            self._tenant(exchange)
-            await _json(exchange, await answer(await self._body(exchange)))
+            self._door.tenant(exchange)
+            await _json(exchange, await answer(await self._door.body(exchange)))
 
         return endpoint
 
@@ -244,40 +245,9 @@ class Gateway:
 
     def _of_tenant_named(self, answer: Callable[[str, Tenant], JsonObject]) -> Endpoint:
         async def endpoint(exchange: Exchange, argument: str) -> None:
-            await _json(exchange, answer(argument, self._tenant(exchange)))
+            await _json(exchange, answer(argument, self._door.tenant(exchange)))
 
         return endpoint
-
-    # What endpoints share
-
-    def _tenant(self, exchange: Exchange) -> Tenant:
-        return self._keys.tenant(exchange.headers.get("authorization"))
-
-    async def _body(self, exchange: Exchange) -> bytes:
-        kind = exchange.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json" and not kind.endswith("+json"):
-            raise RequestError(
-                f"The body must be application/json, not {kind[:64]}.", status=415, code="unsupported_media_type"
-            )
-        if exchange.headers.get("content-encoding", "identity").lower() != "identity":
-            raise RequestError("Compressed bodies are not read.", status=415, code="unsupported_media_type")
-        limits = self._settings.limits
-        return await exchange.read_body(limits.body_bytes, limits.body_timeout_s)
-
-    def _caller(self, exchange: Exchange, tenant: Tenant, slo: SloDefaults) -> Caller:
-        body_ns = self._serving.now_ns()
-        public_id, minted = request_id(exchange.headers)
-        if minted:
-            public_id = exchange.own_headers[0][1].decode()
-        return Caller(
-            tenant=tenant,
-            public_id=public_id,
-            minted=minted,
-            trace=trace_context(exchange.headers),
-            slo=slo_of(exchange.headers, slo, exchange.received_ns),
-            received_ns=exchange.received_ns,
-            body_ns=body_ns,
-        )
 
 
 def _open(answer: Callable[[], JsonObject]) -> Endpoint:

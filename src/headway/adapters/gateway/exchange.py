@@ -1,7 +1,7 @@
 """One HTTP exchange over ASGI: headers, a bounded body, a plain response or a stream, and the client's departure."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -52,21 +52,24 @@ class Exchange:
 
     async def read_body(self, limit: int, timeout_s: float) -> bytes:
         """Return the body. Raises RequestError 408 or 413 (also before the body came), ClientLeft."""
+        return b"".join([part async for part in self.parts(limit, timeout_s)])
+
+    async def parts(self, limit: int, timeout_s: float) -> AsyncIterator[bytes]:
+        """The body as it comes; raises what `read_body` does."""
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length) > limit:
             raise _too_large(limit)
-        parts: list[bytes] = []
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._body_read:
-                    parts.append(await self._read_part())
-                    if self.body_bytes > limit:
-                        raise _too_large(limit)
-        except TimeoutError:
-            raise RequestError(
-                f"The body did not arrive within {timeout_s:g} s.", status=408, code="body_timeout"
-            ) from None
-        return b"".join(parts)
+        until = self._loop.time() + timeout_s
+        while not self._body_read:
+            try:
+                async with asyncio.timeout_at(until):
+                    part = await self._read_part()
+            except TimeoutError:
+                message = f"The body did not arrive within {timeout_s:g} s."
+                raise RequestError(message, status=408, code="body_timeout") from None
+            if self.body_bytes > limit:
+                raise _too_large(limit)
+            yield part
 
     async def left(self) -> None:
         """Return when the client is gone. Only after the body was read."""

@@ -54,6 +54,12 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: PositiveFloat = 75.0  # of an idle connection: longer than clients keep theirs, or they race its end
     body_bytes: PositiveInt = 8 * 1024 * 1024
     body_timeout_s: PositiveFloat = 30.0
+    upload_bytes: PositiveInt = 32 * 1024 * 1024  # of a body that may hold pictures
+    pictures: Annotated[int, Meta(ge=1, le=16)] = 16  # in one request
+    picture_pixels: PositiveInt = 16 * 1024 * 1024  # of one of them, by its header: nothing larger is decoded
+    results_bytes: PositiveInt = 256 * 1024 * 1024  # finished pictures in memory; the oldest go first
+    results_s: PositiveFloat = 3600.0  # how long a finished picture can be fetched, or is the answer to a repeated key
+    sync_s: PositiveFloat = 60.0  # a picture predicted to take longer is refused with `use_async`
     request_timeout_s: PositiveFloat = 3600.0  # from the first byte to the last token
     prompt_chars: PositiveInt = 4_000_000  # of one prompt or conversation; encoding takes 1 to 8 us per character
     n: PositiveInt = 16
