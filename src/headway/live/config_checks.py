@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from headway.adapters.gateway.prepare import GENERATION_ROUTES
+from headway.adapters.gateway.pictures.routes import SLO_ROUTES
 from headway.adapters.gateway.settings import AuthSettings, GatewaySettings
 from headway.adapters.gateway.settings import check_settings as check_gateway_settings
 from headway.adapters.models import DEFAULT_MODEL, ModelError, pull
@@ -78,12 +78,12 @@ def check_model(name: str) -> None:
 def check_gateway(settings: GatewaySettings) -> None:
     """Raise ConfigError for tenants, keys and routes that do not fit."""
     for route in settings.slo:
-        if route not in GENERATION_ROUTES:
-            near = difflib.get_close_matches(route, GENERATION_ROUTES, n=1, cutoff=0.5)
+        if route not in SLO_ROUTES:
+            near = difflib.get_close_matches(route, SLO_ROUTES, n=1, cutoff=0.5)
             hint = f"; did you mean `[{join('slo', near[0])}]`?" if near else ";"
-            known = ", ".join(GENERATION_ROUTES)
+            known = ", ".join(SLO_ROUTES)
             raise ConfigError(f"key `{join('slo', route)}`: no route with an SLO{hint} known are {known}")
-    check_gateway_settings(settings, GENERATION_ROUTES)
+    check_gateway_settings(settings, SLO_ROUTES)
 
 
 def check_front(front: FrontConfig, replicas: int) -> None:

@@ -1,10 +1,14 @@
 """Predicts what a request needs, from what the replicas' steps are believed to cost and their last reports."""
 
-from headway.adapters.gateway.ports import Estimate
+import msgspec
+
+from headway.adapters.gateway.ports import Estimate, PictureEstimate
 from headway.core.errors import CapacityError
 from headway.core.ids import NodeId
-from headway.core.request import LlmRequest
+from headway.core.reports import ReplicaReport
+from headway.core.request import DiffusionRequest, LlmRequest
 from headway.core.units import s_from_ns
+from headway.cost.diffusion import stages
 from headway.cost.llm import pairs
 from headway.live.board import Board, Known
 
@@ -18,6 +22,33 @@ def estimate(request: LlmRequest, board: Board, verdict: str) -> Estimate:
     if not nodes:
         raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
     return min((_on(request, board, node, verdict) for node in nodes), key=lambda found: found.ttft_ns)
+
+
+def foresee(request: DiffusionRequest, board: Board, verdict: str) -> PictureEstimate | None:
+    """The replica that would be done first counts; None while none has told what its work costs.
+
+    Raises CapacityError when no replica of the model is there.
+    """
+    nodes = board.serving(request.model)
+    if not nodes:
+        raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
+    reports = [board.replicas[node].report for node in nodes]
+    found = [_picture(request, report, verdict) for report in reports if report is not None]
+    told = [one for one in found if one is not None]
+    return min(told, key=lambda one: one.eta_s) if told else None
+
+
+def _picture(request: DiffusionRequest, report: ReplicaReport, verdict: str) -> PictureEstimate | None:
+    cost = report.denoise_cost
+    if cost is None:
+        return None
+    by_stage = stages(cost, request)
+    return PictureEstimate(
+        stages=msgspec.structs.asdict(by_stage),
+        gpu_seconds=by_stage.total * cost.devices,
+        wait_s=s_from_ns(report.queued_work_ns),
+        verdict=verdict,
+    )
 
 
 def _on(request: LlmRequest, board: Board, node: NodeId, verdict: str) -> Estimate:

@@ -9,6 +9,7 @@ import msgspec
 from headway.adapters.gateway.ports import (
     Directory,
     Estimate,
+    Foresee,
     ModelCard,
     OwnModels,
     RecordSink,
@@ -27,7 +28,7 @@ from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
-from headway.live.estimates import estimate
+from headway.live.estimates import estimate, foresee
 from headway.live.fronts import FrontsView
 from headway.live.records import Records
 from headway.live.replica_desk import ReplicaDesk
@@ -84,6 +85,7 @@ class LiveServing:
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.explain: Callable[[Request], Explanation] = _unattached
+        self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request).verdict)
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 

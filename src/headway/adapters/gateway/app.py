@@ -13,7 +13,11 @@ from headway.adapters.gateway.errors import error_out, internal_error, shutting_
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.explain import ExplainRoute
 from headway.adapters.gateway.generate import Generator
+from headway.adapters.gateway.job_ports import Durable
 from headway.adapters.gateway.openapi import openapi_json
+from headway.adapters.gateway.pictures.estimates import PictureEstimates
+from headway.adapters.gateway.pictures.prepare import PicturePreparer
+from headway.adapters.gateway.pictures.routes import SLO_ROUTES, PictureRoutes
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
@@ -35,32 +39,48 @@ _EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
 _VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in VERBS}
 
 
-def build_app(serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> "Gateway":
-    """Return the ASGI application. Raises ConfigError for settings that cannot work."""
-    check_settings(settings, GENERATION_ROUTES)
-    return Gateway(serving, tokenizers, settings)
+def build_app(
+    serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings, durable: Durable | None = None
+) -> "Gateway":
+    """Return the ASGI application; `durable` where diffusion models are served. Raises ConfigError for settings that
+    cannot work."""
+    check_settings(settings, SLO_ROUTES)
+    return Gateway(serving, tokenizers, settings, durable)
 
 
 class Gateway:
     """ASGI 3 application for HTTP and lifespan."""
 
-    def __init__(self, serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        tokenizers: Mapping[str, Tokenizer],
+        settings: GatewaySettings,
+        durable: Durable | None,
+    ) -> None:
         self._serving, self._settings = serving, settings
         self._door = Door(serving, settings)
         self._encoder = Encoder()
         models = Models(serving, tokenizers)
         self._preparer = Preparer(serving, models, self._encoder, settings)
-        self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, settings)
+        painter = PicturePreparer(serving, models, settings.limits)
+        estimates = PictureEstimates(serving, painter, settings.price_per_device_hour_usd)
+        self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, estimates, settings)
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)
         self._replicas = ReplicaRoutes(serving, self._door.keys)
-        self._explain = ExplainRoute(serving, self._door.keys, self._preparer, self._encoder)
+        self._explain = ExplainRoute(serving, self._door.keys, self._preparer, self._encoder, estimates)
         self._generator = Generator(serving, self._preparer, self._plain.index, self.metrics, settings)
-        self._fixed = self._table()
+        pictures = PictureRoutes(serving, self._door, painter, durable, self._plain.index, settings)
+        self._fixed = self._table() | {
+            path: {method: self._counted(endpoint) for method, endpoint in methods.items()}
+            for path, methods in pictures.fixed().items()
+        }
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
             (_MODEL, {"GET": self._known(self._plain.model)}),
             (_EVIDENCE, {"GET": self._of_tenant_named(self._plain.evidence)}),
         ]
+        self._patterns += pictures.patterns()
         self._patterns += [(_VERBS[verb], {"POST": self._drain(verb)}) for verb in VERBS]
 
     def _table(self) -> dict[str, dict[str, Endpoint]]:
@@ -154,15 +174,20 @@ class Gateway:
 
     # Endpoints
 
-    def _generation(self, route: Route) -> Endpoint:
-        async def endpoint(exchange: Exchange, _: str) -> None:
+    def _counted(self, answer: Endpoint) -> Endpoint:
+        """Count what is refused for what it asks."""
+
+        async def endpoint(exchange: Exchange, argument: str) -> None:
             try:
-                await self._generate(route, exchange)
+                await answer(exchange, argument)
             except RequestError:
                 self.metrics.refused()
                 raise
 
         return endpoint
+
+    def _generation(self, route: Route) -> Endpoint:
+        return self._counted(lambda exchange, _: self._generate(route, exchange))
 
     async def _generate(self, route: Route, exchange: Exchange) -> None:
         tenant = self._door.tenant(exchange)

@@ -66,7 +66,8 @@ class Door:
 
 def media_type(exchange: Exchange) -> str:
     """Return the type of the body, without parameters; JSON where none is named."""
-    return exchange.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    given: str = exchange.headers.get("content-type", "application/json")
+    return given.partition(";")[0].strip().lower()
 
 
 def _refuse_compressed(exchange: Exchange) -> None:

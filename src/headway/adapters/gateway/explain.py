@@ -1,9 +1,10 @@
 """`POST /v1/route/explain`: where a request would go now, with the parts of every replica's score. It runs nothing."""
 
 from headway.adapters.gateway.caller import Caller
+from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
-from headway.adapters.gateway.prepare import Preparer
+from headway.adapters.gateway.prepare import Preparer, text_route
 from headway.adapters.gateway.prompts import Encoder
 from headway.adapters.gateway.relay.body import model_named, read_body, wrong_shape
 from headway.adapters.gateway.relay.prepare import OPERATIONS, text_request
@@ -16,19 +17,18 @@ from headway.core.request import Request
 class ExplainRoute:
     """With an admin key configured, only for it: the answer shows every replica and everybody's load."""
 
-    def __init__(self, serving: Serving, keys: KeyTable, preparer: Preparer, encoder: Encoder) -> None:
+    def __init__(
+        self, serving: Serving, keys: KeyTable, preparer: Preparer, encoder: Encoder, pictures: PictureEstimates
+    ) -> None:
         self._serving, self._keys, self._preparer, self._encoder = serving, keys, preparer, encoder
+        self._pictures = pictures
 
     async def answer(self, raw: bytes, caller: Caller) -> JsonObject:
         """Explain the first choice of the first prompt. Raises RequestError."""
         if self._keys.has_admin and not caller.tenant.admin:
             raise RequestError("Only an admin key may look at routes.", status=403, code="admin_only")
         body = await self._encoder.parse(raw, EstimateBody)
-        raw = bytes(body.body)
-        request = self._relayed(raw, OPERATIONS[body.endpoint], caller)
-        if request is None:
-            request = (await self._preparer.prepare(body.endpoint, raw, caller)).requests[0]
-        found = self._serving.explain(request)
+        found = self._serving.explain(await self._request(body.endpoint, bytes(body.body), caller))
         return {
             "model": found.model,
             "policy": found.policy,
@@ -38,6 +38,13 @@ class ExplainRoute:
             "verdict_reason": found.verdict_reason,
             "replicas": list(found.replicas),
         }
+
+    async def _request(self, endpoint: str, raw: bytes, caller: Caller) -> Request:
+        route = text_route(endpoint)
+        if route is None:
+            return self._pictures.prepare(endpoint, raw, caller).request
+        relayed = self._relayed(raw, OPERATIONS[route], caller)
+        return relayed if relayed is not None else (await self._preparer.prepare(route, raw, caller)).requests[0]
 
     def _relayed(self, raw: bytes, operation: str, caller: Caller) -> Request | None:
         """Return the request that the relay would make of a body; None when its model is our own or unknown."""

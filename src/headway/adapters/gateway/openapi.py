@@ -1,23 +1,48 @@
 """The OpenAPI document, made from the structs that validate requests."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
 import msgspec
 
 from headway.adapters.gateway.errors import ErrorBody
-from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
+from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
+from headway.adapters.gateway.pictures.answers import ImageAnswer
+from headway.adapters.gateway.pictures.bodies import not_served
+from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES
+from headway.adapters.gateway.pictures.schema import (
+    DiffusionBody,
+    EditBody,
+    ImageBody,
+    RemixBody,
+    VariationBody,
+    VideoBody,
+)
 from headway.adapters.gateway.render import ChatCompletion, TextCompletion
 from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
 
 _REF: Final = "#/components/schemas/{name}"
-_POST: Final = {
+_VERBS: Final = {
+    "cancel": "Stop a job at its next denoise step",
+    "retry": "Queue a failed job again, with the same parameters and seed",
+    "pause": "Hold a job; one that runs stops at its next denoise step",
+    "resume": "Let a paused job go on",
+    "reorder": "Put a waiting job before another one (`?before=ID`)",
+}
+_POST: Final[dict[str, tuple[type[msgspec.Struct] | None, str]]] = {
     "/v1/chat/completions": (ChatBody, "Generate a chat message"),
     "/v1/completions": (CompletionBody, "Continue a text"),
     "/tokenize": (TokenizeBody, "Turn text or messages into tokens"),
     "/detokenize": (DetokenizeBody, "Turn tokens into text"),
+    "/v1/images/generations": (ImageBody, "Make pictures; with `prefer: respond-async` a job"),
+    "/v1/images/edits": (EditBody, "Make pictures that start from one; JSON or a form"),
+    "/v1/images/variations": (VariationBody, "The same without words"),
+    "/v1/videos": (VideoBody, "Queue a video; JSON or a form"),
+    "/v1/videos/{id}/remix": (RemixBody, "Queue the same video with another prompt"),
     "/v1/estimates": (EstimateBody, "Predict time, memory and price before the work"),
     "/v1/route/explain": (EstimateBody, "Where a request would go now, with the parts of every replica's score"),
+    **{f"/v1/{kind}/{{id}}/{verb}": (None, text) for kind in ("images", "videos") for verb, text in _VERBS.items()},
     "/v1/replicas/{id}/drain": (None, "Take a replica out; what runs there ends as it would"),
     "/v1/replicas/{id}/undrain": (None, "Bring a drained replica back"),
     "/reset_prefix_cache": (None, "Forget every unreferenced cached block"),
@@ -25,6 +50,12 @@ _POST: Final = {
 _GET: Final = {
     "/v1/models": "List the models",
     "/v1/models/{id}": "Describe one model",
+    "/v1/images/{id}": "An image job as it stands, with its pictures once it is completed",
+    "/v1/images/{id}/content": "A picture (`?variant=k`: the k-th of n)",
+    "/v1/videos": "List videos (`after`, `limit`, `order`)",
+    "/v1/videos/{id}": "A video as it stands; `openai-poll-after-ms` says when to ask again",
+    "/v1/videos/{id}/content": "The video, or `?variant=` thumbnail, spritesheet, preview (`&index=k`)",
+    "/v1/usage": "Device seconds, pictures and frames by day, tenant and model (`first_day`, `last_day`)",
     "/v1/ledger": "Every account of the ledger",
     "/v1/replicas": "Every replica with its health, breaker and load",
     "/v1/requests/{id}/evidence": "Where the time of one request went",
@@ -37,7 +68,12 @@ _GET: Final = {
     "/debug/trace": "The last seconds as a Chrome/Perfetto trace; evidence or steps as lines (`format=jsonl`, `steps`)",
     "/openapi.json": "This document",
 }
-_ANSWERS: Final = {"/v1/chat/completions": ChatCompletion, "/v1/completions": TextCompletion}
+_DELETE: Final = {"/v1/videos/{id}": "Remove a video; one that runs stops"}
+_ANSWERS: Final = {
+    "/v1/chat/completions": ChatCompletion,
+    "/v1/completions": TextCompletion,
+    **dict.fromkeys(IMAGE_ROUTES, ImageAnswer),
+}
 
 
 @cache
@@ -48,18 +84,25 @@ def openapi_json() -> bytes:
 
 def openapi_document() -> dict[str, object]:
     """Return the document. Every response that is not 2xx is OpenAI's error object."""
-    structs = [ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, EstimateBody, *_ANSWERS.values(), ErrorBody]
+    bodies = dict.fromkeys(body for body, _ in _POST.values() if body is not None)
+    structs = [*bodies, *dict.fromkeys(_ANSWERS.values()), ErrorBody]
     _, components = msgspec.json.schema_components(structs, schema_hook=_schema_of, ref_template=_REF)
-    for struct in (ChatBody, CompletionBody):
+    tables: list[tuple[type[msgspec.Struct], Mapping[str, Unsupported]]] = [
+        *((struct, UNSUPPORTED) for struct in (ChatBody, CompletionBody)),
+        *((struct, not_served(struct)) for struct in (ImageBody, EditBody, VariationBody, VideoBody)),
+    ]
+    for struct, unsupported in tables:
         schema = components[struct.__name__]
         schema["additionalProperties"] = False
-        schema["properties"] = _accepted() | schema["properties"]
-    paths: dict[str, object] = {path: {"get": _operation(text, path)} for path, text in _GET.items()}
+        schema["properties"] = _accepted(unsupported) | schema["properties"]
+    paths: dict[str, dict[str, object]] = {path: {"get": _operation(text, path)} for path, text in _GET.items()}
     for path, (body, text) in _POST.items():
         operation = _operation(text, path)
         if body is not None:
-            operation["requestBody"] = {"required": True, "content": _json_of(body.__name__)}
-        paths[path] = {"post": operation}
+            operation["requestBody"] = {"required": True, "content": _content(body)}
+        paths.setdefault(path, {})["post"] = operation
+    for path, text in _DELETE.items():
+        paths[path]["delete"] = _operation(text, path)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headway", "version": "1"},
@@ -75,10 +118,10 @@ def _schema_of(kind: type) -> dict[str, object]:
     raise NotImplementedError(kind)
 
 
-def _accepted() -> dict[str, object]:
+def _accepted(unsupported: Mapping[str, Unsupported]) -> dict[str, object]:
     """Fields outside the schema: taken without effect, or only with values that mean the same as leaving them out."""
     fields: dict[str, object] = {name: {"description": f"No effect: {why}."} for name, why in HARMLESS.items()}
-    for name, entry in UNSUPPORTED.items():
+    for name, entry in unsupported.items():
         fields[name] = {"description": f"Not supported: {entry.reason}.", "enum": list(entry.inert)}
     return fields
 
@@ -88,6 +131,8 @@ def _operation(text: str, path: str) -> dict[str, object]:
     if path in _ANSWERS:
         events = {"schema": {"type": "string"}}
         ok["content"] = {**_json_of(_ANSWERS[path].__name__), "text/event-stream": events}
+    elif path.endswith("/content"):
+        ok["content"] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
     elif path == "/metrics":
         ok["content"] = {"text/plain": {"schema": {"type": "string"}}}
     else:
@@ -99,6 +144,13 @@ def _operation(text: str, path: str) -> dict[str, object]:
     if "{id}" in path:
         operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     return operation
+
+
+def _content(body: type[msgspec.Struct]) -> dict[str, object]:
+    schema = _json_of(body.__name__)
+    if issubclass(body, DiffusionBody):  # files stand in its form, beside the same fields
+        return {**schema, "multipart/form-data": {"schema": {"type": "object"}}}
+    return schema
 
 
 def _json_of(name: str) -> dict[str, object]:

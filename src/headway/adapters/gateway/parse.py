@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
-from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
+from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
 from headway.adapters.gateway.schema import ContentPart, Message, StreamOptions
 from headway.core.errors import RequestError
 
@@ -22,11 +23,12 @@ _NESTED: Final = tuple(name for struct in (Message, ContentPart, StreamOptions) 
 _TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def parse_body(raw: bytes, kind: type[BodyT]) -> BodyT:
-    """Decode `raw` as `kind`. Raises RequestError that names the field."""
+def parse_body(raw: bytes, kind: type[BodyT], unsupported: Mapping[str, Unsupported] = UNSUPPORTED) -> BodyT:
+    """Decode `raw` as `kind`. Raises RequestError that names the field; `unsupported`: known fields that it lacks."""
     try:
         top = _TOP_LEVEL.decode(raw)
-        _check_names(top, kind)
+        values = ((name, partial(msgspec.json.decode, value)) for name, value in top.items())
+        _check_names(values, kind, unsupported)
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None
@@ -36,25 +38,42 @@ def parse_body(raw: bytes, kind: type[BodyT]) -> BodyT:
         raise RequestError("The body is nested too deeply.", code="invalid_json") from None
 
 
+def parse_fields(
+    fields: Mapping[str, object], kind: type[BodyT], unsupported: Mapping[str, Unsupported] = UNSUPPORTED
+) -> BodyT:
+    """Convert the fields of a form, whose values are texts, by the types of `kind`. Raises RequestError."""
+    _check_names(((name, partial(_itself, value)) for name, value in fields.items()), kind, unsupported)
+    try:
+        return msgspec.convert(fields, type=kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error)) from None
+
+
+def _itself(value: object) -> object:
+    return value
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """` Did you mean x?`, or nothing when no known name is near."""
     close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=0.6)
     return f" Did you mean `{close[0]}`?" if close else ""
 
 
-def _check_names(top: dict[str, msgspec.Raw], kind: type[msgspec.Struct]) -> None:
+def _check_names(
+    given: Iterable[tuple[str, Callable[[], object]]],
+    kind: type[msgspec.Struct],
+    unsupported: Mapping[str, Unsupported],
+) -> None:
     fields = kind.__struct_fields__
-    for name, value in top.items():
+    for name, value in given:
         if name in fields or name in HARMLESS:
             continue
-        unsupported = UNSUPPORTED.get(name)
-        if unsupported is None:
+        known = unsupported.get(name)
+        if known is None:
             hint = f" Did you mean `{OTHER_ROUTE[name]}`?" if OTHER_ROUTE.get(name) in fields else nearest(name, fields)
             raise RequestError(f"Unknown parameter: `{name[:64]}`.{hint}", code="unknown_parameter", param=name[:64])
-        if msgspec.json.decode(value) not in unsupported.inert:
-            raise RequestError(
-                f"`{name}` is not supported: {unsupported.reason}.", code="unsupported_parameter", param=name
-            )
+        if value() not in known.inert:
+            raise RequestError(f"`{name}` is not supported: {known.reason}.", code="unsupported_parameter", param=name)
 
 
 def _refusal(message: str) -> RequestError:

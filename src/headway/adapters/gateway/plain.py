@@ -4,8 +4,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
-from headway.adapters.gateway.ports import ModelCard, NamedModel, Serving
-from headway.adapters.gateway.prepare import Models, Preparer
+from headway.adapters.gateway.pictures.estimates import PictureEstimates
+from headway.adapters.gateway.ports import ModelCard, NamedModel, PictureCard, Serving
+from headway.adapters.gateway.prepare import Models, Preparer, text_route
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
@@ -21,10 +22,16 @@ class PlainRoutes:
     """Answers by route. Each raises HeadwayError for what it refuses."""
 
     def __init__(
-        self, serving: Serving, models: Models, preparer: Preparer, encoder: Encoder, settings: GatewaySettings
+        self,
+        serving: Serving,
+        models: Models,
+        preparer: Preparer,
+        encoder: Encoder,
+        pictures: PictureEstimates,
+        settings: GatewaySettings,
     ) -> None:
         self._serving, self._models, self._preparer, self._encoder = serving, models, preparer, encoder
-        self._settings = settings
+        self._pictures, self._settings = pictures, settings
         self.index = RequestIndex(settings.limits.remembered_requests)
 
     def models(self) -> JsonObject:
@@ -114,7 +121,10 @@ class PlainRoutes:
     async def estimate(self, raw: bytes, caller: Caller) -> JsonObject:
         """`POST /v1/estimates`: all choices of the request together; the price is device time by the price sheet."""
         body = await self._encoder.parse(raw, EstimateBody)
-        prepared = await self._preparer.prepare(body.endpoint, bytes(body.body), caller)
+        route = text_route(body.endpoint)
+        if route is None:
+            return self._pictures.answer(body.endpoint, bytes(body.body), caller)
+        prepared = await self._preparer.prepare(route, bytes(body.body), caller)
         parts = [self._serving.estimate(request) for request in prepared.requests]
         limit = max(request.sampling.max_tokens for request in prepared.requests)
         ttft, tpot = max(part.ttft_ns for part in parts), max(part.tpot_ns for part in parts)
@@ -153,6 +163,22 @@ def _model_object(card: ModelCard) -> JsonObject:
         "owned_by": "headway",
         "root": card.root or card.id,
         "parent": card.parent,
-        "max_model_len": card.max_model_len,
+        "max_model_len": None if card.pictures is not None else card.max_model_len,
         "modalities": list(card.modalities),
+        **({} if card.pictures is None else {"pictures": _picture_object(card.pictures)}),
     }
+
+
+def _picture_object(looks: PictureCard) -> JsonObject:
+    """What a client may ask of a diffusion model."""
+    shown: JsonObject = {
+        "size": looks.size,
+        "sizes": list(looks.sizes) or None,
+        "multiple": looks.multiple,
+        "pixels_max": looks.pixels_max,
+        "num_inference_steps": looks.steps,
+        "num_inference_steps_max": looks.steps_max,
+        "guidance_scale": looks.guidance_scale,
+        "edits": looks.edits,
+    }
+    return shown if not looks.fps else {**shown, "fps": looks.fps, "seconds": list(looks.seconds)}

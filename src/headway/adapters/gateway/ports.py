@@ -12,12 +12,32 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ReplicaFigures, ReplicaReport
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
 
 TraceShape = Literal["chrome", "jsonl", "steps"]
 Modality = Literal["text", "image", "video"]
 RecordSink = Callable[[EvidenceRecord], None]
+
+
+class PictureCard(msgspec.Struct, frozen=True):
+    """What a diffusion model makes. Sides are in pixels and multiples of `multiple`, the size of one latent token."""
+
+    size: str  # of a request that names none: WxH
+    sizes: tuple[str, ...] = ()  # all that are served; empty: any within the limits below
+    multiple: int = 8
+    side_min: int = 64
+    pixels_max: int = 1 << 20  # of one picture or frame
+    steps: int = 20  # of a request that names none
+    steps_max: int = 200
+    guidance_scale: float = 0.0  # of a request that names none; 0: the model's own
+    passes: int = 2  # forward passes of a step that is guided (scale above 1); 1: guidance is an input of the model
+    edits: bool = False  # takes a picture to start from
+    masks: bool = False  # and a mask
+    text_tokens: int = 0  # that the model attends to per prompt
+    fps: int = 0  # of a video; 0: makes pictures
+    seconds: tuple[int, ...] = (4, 8, 12)  # of a video; the first is that of a request that names none
+    frame_stride: int = 1  # frames of one latent frame after the first: a video has k * stride + 1 of them
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -32,6 +52,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     eos_token_ids: tuple[int, ...] = ()
     root: str | None = None
     parent: str | None = None
+    pictures: PictureCard | None = None  # of a diffusion model
 
 
 class NamedModel(msgspec.Struct, frozen=True):
@@ -51,6 +72,24 @@ class Estimate(msgspec.Struct, frozen=True):
     device_seconds: float
     kv_bytes: int
     verdict: str
+
+
+class PictureEstimate(msgspec.Struct, frozen=True):
+    """What a diffusion request is predicted to need, all its pictures together. `wait_s`: until it begins."""
+
+    stages: dict[str, float]  # device seconds, by stage
+    gpu_seconds: float
+    wait_s: float
+    verdict: str
+
+    @property
+    def eta_s(self) -> float:
+        """Until it is done."""
+        return self.wait_s + sum(self.stages.values())
+
+
+# Predicts; None while no replica has told what its work costs. Raises CapacityError when the model has no replica.
+Foresee = Callable[[DiffusionRequest], PictureEstimate | None]
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -121,6 +160,7 @@ class Serving(Protocol):
 
     drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
     explain: Callable[[Request], Explanation]  # where a request would go now, and whether it would be let in
+    foresee: Foresee
 
     def now_ns(self) -> Ns:
         """The run's clock."""

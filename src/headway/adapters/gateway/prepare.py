@@ -42,6 +42,11 @@ LOADING_RETRY_MS: Final = 2000
 GENERATION_ROUTES: Final[tuple[Route, ...]] = ("/v1/chat/completions", "/v1/completions")
 
 
+def text_route(endpoint: str) -> Route | None:
+    """Return the route of that path where it generates text."""
+    return next((route for route in GENERATION_ROUTES if route == endpoint), None)
+
+
 class Answer(msgspec.Struct, frozen=True):
     """How the answer to one HTTP request is rendered; the same for all of its choices."""
 

@@ -11,6 +11,14 @@ import msgspec
 
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
 from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.pictures.schema import (
+    NOT_SERVED,
+    EditBody,
+    ImageBody,
+    RemixBody,
+    VariationBody,
+    VideoBody,
+)
 from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
 
 Schema = Mapping[str, object]
@@ -48,6 +56,19 @@ or for its end, passes while it waits is answered 408 `deadline_passed` and neve
 `model` (a fallback of its model answers). What was taken is told as `degraded: {...}` in the answer, in a stream in the
 first event of the choice. The other names belong to images and video and take nothing from text.
 
+Images and videos: a body is JSON or a form (`multipart/form-data`), whose nested fields have bracketed names
+(`lora[0][id]`) and whose texts are converted by the type of the field. Pictures come as files `image` (or `image[]`),
+`mask`, `input_reference`, or in JSON as `data:` URLs; other URLs are not fetched. Their size is read from their header
+before anything is decoded. Picture k of n has the seed `seed + k`, and is the same when it is asked for alone.
+`response_format` is `b64_json` unless said otherwise. With `stream` the events are `image_generation.partial_image` (at
+most `partial_images`) and `image_generation.completed`, of edits `image_edit.*`. A client that leaves stops a request
+that it waits for, never a job. `deterministic` asks for a batch of its own: the same request of the same tenant then
+has the same bytes, and is answered from memory while that answer is kept (`cached: true`). A request predicted to take
+more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job.
+
+The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, with another one
+409 `idempotency_conflict`.
+
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
 affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,
 `seed`, `temperature`, `priority`, `session_id`, `cache_salt`, `ignore_eos` and `allow_degrade`. Errors before the first
@@ -61,6 +82,11 @@ BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /tokenize", TokenizeBody),
     ("POST /detokenize", DetokenizeBody),
     ("POST /v1/estimates", EstimateBody),
+    ("POST /v1/images/generations", ImageBody),
+    ("POST /v1/images/edits", EditBody),
+    ("POST /v1/images/variations", VariationBody),
+    ("POST /v1/videos", VideoBody),
+    ("POST /v1/videos/{id}/remix", RemixBody),
 )
 
 
@@ -73,6 +99,10 @@ def api_reference() -> str:
         schema = _table(schemas, body.__name__)
         rows = [_row(name, schema, schemas) for name in body.__struct_fields__]
         parts += [f"## `{route}`", "\n".join(["| field | type |", "|---|---|", *rows])]
+    pictures = [
+        f"| `{name}` | {entry.reason} | {', '.join(f'`{_json(value)}`' for value in entry.inert)} |"
+        for name, entry in NOT_SERVED.items()
+    ]
     harmless = [f"| `{name}` | {why} |" for name, why in HARMLESS.items()]
     refused = [
         f"| `{name}` | {entry.reason} | {', '.join(f'`{_json(value)}`' for value in entry.inert)} |"
@@ -80,6 +110,10 @@ def api_reference() -> str:
     ]
     parts += ["## Taken without effect", "\n".join(["| field | why |", "|---|---|", *harmless])]
     parts += ["## Not served", "\n".join(["| field | why | accepted values |", "|---|---|---|", *refused])]
+    parts += [
+        "## Not served of images and videos",
+        "\n".join(["| field | why | accepted values |", "|---|---|---|", *pictures]),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -132,5 +132,12 @@ class DetokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
 class EstimateBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/estimates` and `POST /v1/route/explain`: `body` as `endpoint` would get it."""
 
-    endpoint: Literal["/v1/chat/completions", "/v1/completions"]
+    endpoint: Literal[
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/images/generations",
+        "/v1/images/edits",
+        "/v1/images/variations",
+        "/v1/videos",
+    ]
     body: msgspec.Raw

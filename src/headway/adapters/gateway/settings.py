@@ -57,9 +57,8 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upload_bytes: PositiveInt = 32 * 1024 * 1024  # of a body that may hold pictures
     pictures: Annotated[int, Meta(ge=1, le=16)] = 16  # in one request
     picture_pixels: PositiveInt = 16 * 1024 * 1024  # of one of them, by its header: nothing larger is decoded
-    results_bytes: PositiveInt = 256 * 1024 * 1024  # finished pictures in memory; the oldest go first
-    results_s: PositiveFloat = 3600.0  # how long a finished picture can be fetched, or is the answer to a repeated key
-    sync_s: PositiveFloat = 60.0  # a picture predicted to take longer is refused with `use_async`
+    result_cache_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024  # answers to `deterministic` requests, kept
+    sync_s: PositiveFloat = 60.0  # an image request predicted to take longer is refused with `use_async`
     request_timeout_s: PositiveFloat = 3600.0  # from the first byte to the last token
     prompt_chars: PositiveInt = 4_000_000  # of one prompt or conversation; encoding takes 1 to 8 us per character
     n: PositiveInt = 16
@@ -94,6 +93,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slo: dict[str, SloDefaults] = {}  # by route; msgspec copies the default
     metrics_aliases: Literal["none", "vllm"] = "none"
     price_per_device_hour_usd: Annotated[float, Meta(ge=0)] = 2.5
+    public_url: str | None = None  # where clients reach this server; None: the host that they name
 
 
 def check_settings(settings: GatewaySettings, slo_routes: tuple[str, ...]) -> None:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import tokenizers
 
 from headway.adapters.gateway.app import Gateway, build_app
-from headway.adapters.gateway.ports import Directory, Estimate, ModelCard, OwnModels, RecordSink, Stats, TraceShape
+from headway.adapters.gateway.ports import (
+    Directory,
+    Estimate,
+    Foresee,
+    ModelCard,
+    OwnModels,
+    RecordSink,
+    Stats,
+    TraceShape,
+)
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.tokenizer import Tokenizer
 from headway.core.decisions import Explained, Explanation
@@ -100,6 +109,7 @@ class FakeServing:
         self.drains: list[tuple[NodeId, bool]] = []
         self.drain = lambda replica, is_draining: self.drains.append((replica, is_draining))
         self.explain = self._explained
+        self.foresee: Foresee = lambda _request: None
         self.limits = RateLimits()
         self.directory: Directory = OwnModels()
         self._clock = 0

@@ -1,0 +1,87 @@
+"""Reads the body of an image or video request, JSON or form, and what stands in its headers."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from headway.adapters.gateway.caller import checked_id
+from headway.adapters.gateway.door import MULTIPART, Door, media_type
+from headway.adapters.gateway.exchange import Exchange
+from headway.adapters.gateway.fields import Unsupported
+from headway.adapters.gateway.job_ports import IdempotencyKey
+from headway.adapters.gateway.parse import parse_body, parse_fields
+from headway.adapters.gateway.pictures.checks import Files
+from headway.adapters.gateway.pictures.forms import read_form
+from headway.adapters.gateway.pictures.schema import NOT_SERVED, DiffusionBody
+from headway.core.errors import RequestError
+
+BodyT = TypeVar("BodyT", bound=DiffusionBody)
+
+_FILE_FIELDS: Final = ("images", "input_reference")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Pictures that came beside the fields, and the digest of everything that was asked."""
+
+    files: Files
+    digest: bytes
+
+
+def not_served(kind: type[DiffusionBody]) -> Mapping[str, Unsupported]:
+    """Return the known fields that bodies of this kind do not have."""
+    return {name: entry for name, entry in NOT_SERVED.items() if name not in kind.__struct_fields__}
+
+
+async def read(door: Door, exchange: Exchange, kind: type[BodyT]) -> tuple[BodyT, Read]:
+    """Return the body and what came with it. Raises RequestError, ClientLeft."""
+    if media_type(exchange) != MULTIPART:
+        raw = await door.large_body(exchange)
+        body, files = parse_body(raw, kind, not_served(kind)), Files()
+    else:
+        form = await read_form(exchange.headers["content-type"], door.form_parts(exchange))
+        body, files = parse_fields(form.fields, kind, not_served(kind)), _files(form.files, kind)
+    return body, Read(files, digest(exchange.path, body, files))
+
+
+def _files(files: Mapping[str, list[bytes]], kind: type[DiffusionBody]) -> Files:
+    """Raises RequestError for a file that the route has no use for."""
+    taken = [name for name in (*_FILE_FIELDS, "mask") if name in kind.__struct_fields__]
+    for name, found in files.items():
+        if name not in taken:
+            raise RequestError(f"This route takes no file `{name}`.", code="unknown_parameter", param=name)
+        if name == "mask" and len(found) > 1:
+            raise RequestError("`mask` is given twice.", code="invalid_form", param=name)
+    pictures = [picture for name in _FILE_FIELDS for picture in files.get(name, ())]
+    return Files(tuple(pictures), files["mask"][0] if "mask" in files else None)
+
+
+def digest(path: str, body: msgspec.Struct, files: Files) -> bytes:
+    """Return the hash of what is asked: the same for a form and its repetition under another boundary."""
+    parts = [path.encode(), msgspec.msgpack.encode(body), *files.pictures, files.mask or b""]
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8))
+        whole.update(part)
+    return whole.digest()
+
+
+def wants_job(exchange: Exchange) -> bool:
+    """True with `prefer: respond-async` (RFC 7240)."""
+    wishes = exchange.headers.get("prefer", "").lower().split(",")
+    return any(wish.partition(";")[0].strip() == "respond-async" for wish in wishes)
+
+
+def idempotency(exchange: Exchange, of: bytes) -> IdempotencyKey | None:
+    """Return the client's key for a body with that digest. Raises RequestError for one that cannot be kept."""
+    given = exchange.headers.get("idempotency-key")
+    return None if given is None else IdempotencyKey(checked_id(given, "idempotency-key"), of)
+
+
+def origin(exchange: Exchange, public_url: str | None) -> str:
+    """Return the address under which the client reaches this server; empty where nobody says."""
+    if public_url is not None:
+        return public_url.rstrip("/")
+    host = exchange.headers.get("host", "")
+    return f"http://{host}" if host else ""

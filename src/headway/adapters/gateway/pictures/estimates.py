@@ -1,0 +1,57 @@
+"""What a request for pictures or a video would take, before it is made."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from headway.adapters.gateway.caller import Caller
+from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.pictures.bodies import digest, not_served
+from headway.adapters.gateway.pictures.checks import Files
+from headway.adapters.gateway.pictures.prepare import Asked, PicturePreparer
+from headway.adapters.gateway.pictures.schema import EditBody, ImageBody, PictureBody, VariationBody, VideoBody
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prepare import LOADING_RETRY_MS
+from headway.core.errors import CapacityError
+
+KINDS: Final[Mapping[str, type[PictureBody] | type[VideoBody]]] = {
+    "/v1/images/generations": ImageBody,
+    "/v1/images/edits": EditBody,
+    "/v1/images/variations": VariationBody,
+    "/v1/videos": VideoBody,
+}
+
+
+class PictureEstimates:
+    """Prepares bodies without running them."""
+
+    def __init__(self, serving: Serving, preparer: PicturePreparer, usd_per_hour: float) -> None:
+        self._serving, self._preparer, self._usd_per_hour = serving, preparer, usd_per_hour
+
+    def prepare(self, endpoint: str, raw: bytes, caller: Caller) -> Asked:
+        """Return what `endpoint` would run. Raises RequestError."""
+        kind = KINDS[endpoint]
+        body = parse_body(raw, kind, not_served(kind))
+        of = digest(endpoint, body, Files())
+        if isinstance(body, VideoBody):
+            return self._preparer.video(body, Files(), caller, of)
+        return self._preparer.image(body, Files(), caller, of)
+
+    def answer(self, endpoint: str, raw: bytes, caller: Caller) -> dict[str, object]:
+        """Return time, device time and price. Raises RequestError; CapacityError while nothing is known."""
+        request = self.prepare(endpoint, raw, caller).request
+        found = self._serving.foresee(request)
+        if found is None:
+            raise CapacityError(
+                f"No replica of {request.model} has told yet what its work takes.",
+                status=503,
+                code="no_replica",
+                retry_after_ms=LOADING_RETRY_MS,
+            )
+        return {
+            "gpu_seconds": found.gpu_seconds,
+            "price_usd": found.gpu_seconds * self._usd_per_hour / 3600,
+            "eta_s": found.eta_s,
+            "memory_bytes": None,  # what a replica holds beside its weights is not predicted
+            "verdict": found.verdict,
+            "stage_seconds": found.stages,
+        }

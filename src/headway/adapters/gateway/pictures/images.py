@@ -1,0 +1,207 @@
+"""`POST /v1/images/...`: pictures at once, as a stream, or as a job; and once only under an idempotency key."""
+
+import asyncio
+import time
+from typing import Final, Literal
+
+import msgspec
+
+from headway.adapters.gateway.caller import Caller, Remembered, RequestIndex
+from headway.adapters.gateway.errors import error_out, shutting_down
+from headway.adapters.gateway.exchange import ClientLeft, Exchange
+from headway.adapters.gateway.job_ports import Durable, Held, IdempotencyKey, KeptPicture, NewJob
+from headway.adapters.gateway.pictures.answers import (
+    MEDIA_TYPES,
+    ImageAnswer,
+    completed_event,
+    cost_of,
+    image_answer,
+    partial_event,
+    with_urls,
+)
+from headway.adapters.gateway.pictures.bodies import origin
+from headway.adapters.gateway.pictures.cache import ResultCache
+from headway.adapters.gateway.pictures.echo import image_echo
+from headway.adapters.gateway.pictures.prepare import Asked
+from headway.adapters.gateway.pictures.session import Outcome, PictureSession
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.render import PING, error_event
+from headway.adapters.gateway.settings import GatewaySettings
+from headway.core.effects import ErrorOut, Show
+from headway.core.errors import CapacityError, RequestError
+from headway.core.request import Content
+
+StreamKind = Literal["image_generation", "image_edit"]
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One synchronous request for pictures."""
+
+    exchange: Exchange
+    caller: Caller
+    asked: Asked
+    stream: StreamKind | None  # None: the answer comes whole
+    by_url: bool
+    key: IdempotencyKey | None
+
+
+class ImageRuns:
+    """Runs synchronous requests, each to one answer."""
+
+    def __init__(self, serving: Serving, durable: Durable, index: RequestIndex, settings: GatewaySettings) -> None:
+        self._serving, self._durable, self._index, self._settings = serving, durable, index, settings
+        self._cache = ResultCache(settings.limits.result_cache_bytes)
+
+    async def answer(self, call: Call) -> None:
+        """Answer. Raises RequestError and CapacityError for what is refused before it runs."""
+        if call.key is None:
+            await self._fresh(call)
+            return
+        tenant, key = call.caller.tenant.id, call.key
+        held = await self._first(call, key)
+        if held.answer is not None:
+            await _reply(call, msgspec.json.decode(held.answer, type=ImageAnswer))
+            return
+        answer: ImageAnswer | None = None
+        try:
+            answer = await self._fresh(call)
+        finally:
+            if answer is None:
+                await asyncio.shield(self._durable.answers.abandon(tenant, key))
+        if answer is not None:
+            await self._durable.answers.finish(tenant, key, _encode(answer))
+
+    async def _first(self, call: Call, key: IdempotencyKey) -> Held:
+        """Take the key, or wait for who has it, as long as the client does."""
+        taking = asyncio.ensure_future(self._durable.answers.begin(call.caller.tenant.id, key))
+        left = asyncio.ensure_future(call.exchange.left())
+        try:
+            await asyncio.wait({taking, left}, return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                return taking.result()
+            raise ClientLeft
+        finally:
+            left.cancel()
+            taking.cancel()
+
+    async def _fresh(self, call: Call) -> ImageAnswer | None:
+        """Run it, unless it was run before; None when it failed or nobody waits for it."""
+        tenant, asked = call.caller.tenant.id, call.asked
+        keeps = asked.request.deterministic and not call.by_url
+        if keeps and (known := self._cache.get(tenant, asked.digest)) is not None:
+            await _reply(call, known)
+            return known
+        self.check_duration(asked)
+        answer = await self._run(call)
+        if keeps and answer is not None:
+            self._cache.put(tenant, asked.digest, answer)
+        return answer
+
+    def check_duration(self, asked: Asked) -> None:
+        """Raise RequestError `use_async` for what a client should not wait for with an open connection."""
+        found, limit = self._serving.foresee(asked.request), self._settings.limits.sync_s
+        predicted = 0.0 if found is None else sum(found.stages.values())
+        if predicted > limit:
+            raise RequestError(
+                f"The request is predicted to take {predicted:.1f} s, above the limit of {limit:g} s for an open "
+                "connection; send the header `prefer: respond-async`, or ask for fewer steps or pixels.",
+                code="use_async",
+            )
+
+    async def _run(self, call: Call) -> ImageAnswer | None:
+        exchange, caller, asked = call.exchange, call.caller, call.asked
+        request = asked.request
+        exchange.own_headers = [
+            (b"x-request-id", caller.public_id.encode()),
+            (b"traceparent", caller.trace.parent.encode()),
+        ]
+        entry = Remembered(caller.tenant.id, (request.id,), caller.trace.trace_id)
+        for name in (request.id, caller.public_id):
+            self._index.remember(name, entry)
+        session = PictureSession(self._serving, exchange, self._settings)
+        stream = None if call.stream is None else _Stream(call, self._settings)
+        try:
+            outcome = await session.run(request, caller.body_ns, _nothing if stream is None else stream.show)
+            if session.is_gone:
+                raise ClientLeft
+            if outcome.error is not None:
+                await _fail(call, outcome.error)
+                return None
+            answer = await self._kept(call, outcome)
+            await _reply(call, answer)
+            return answer
+        except asyncio.CancelledError:
+            await _fail(call, shutting_down())
+            raise
+        except (RequestError, CapacityError) as error:  # it could not be kept
+            await _fail(call, error_out(error))
+            return None
+        finally:
+            if stream is not None:
+                stream.close()
+            session.close()
+
+    async def _kept(self, call: Call, outcome: Outcome) -> ImageAnswer:
+        """Store the pictures, so that their addresses answer, and count what they took."""
+        asked, request = call.asked, call.asked.request
+        cost = cost_of(outcome.end.marks, self._settings.price_per_device_hour_usd)
+        answer = image_answer(asked, outcome.made, int(time.time()), cost, outcome.degraded)
+        kind = MEDIA_TYPES[request.content.form]
+        made = zip(outcome.made, answer.seeds, strict=True)
+        pictures = [KeptPicture(one.index, kind, one.body, seed) for one, seed in made]
+        # What it was made from is the client's: only its words are kept.
+        bare = msgspec.structs.replace(request, content=Content(request.content.prompt), trace=None)
+        new = NewJob("image", bare, image_echo(asked, call.by_url, outcome.degraded))
+        await self._durable.pictures.keep(new, pictures, cost.gpu_seconds)
+        await self._durable.meters.meter(request.tenant, request.model, cost.gpu_seconds, request.n)
+        if not call.by_url:
+            return answer
+        return with_urls(answer, origin(call.exchange, self._settings.public_url))
+
+
+class _Stream:
+    """Unfinished pictures as events, and a comment now and then while there are none."""
+
+    def __init__(self, call: Call, settings: GatewaySettings) -> None:
+        self._call, self._created, self._number = call, int(time.time()), 0
+        self._ping_s = settings.stream.ping_s
+        self._pings = asyncio.ensure_future(self._ping())
+
+    async def show(self, item: Show) -> None:
+        """Send the previews of an item."""
+        for made in item.made:
+            if made.kind == "preview" and self._call.stream is not None:
+                event = partial_event(self._call.stream, self._call.asked, made, self._number, self._created)
+                self._number += 1
+                await self._call.exchange.write(event)
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(self._ping_s)
+            await self._call.exchange.write(PING)
+
+    def close(self) -> None:
+        """Nothing follows."""
+        self._pings.cancel()
+
+
+async def _nothing(_: Show) -> None:
+    """A whole answer shows nothing before its end."""
+
+
+async def _reply(call: Call, answer: ImageAnswer) -> None:
+    if call.stream is None:
+        await call.exchange.respond(200, _encode(answer))
+    else:
+        await call.exchange.write(completed_event(call.stream, answer))
+        await call.exchange.finish(b"")
+
+
+async def _fail(call: Call, error: ErrorOut) -> None:
+    """Say so in whatever form the answer has begun."""
+    if not call.exchange.started:
+        await call.exchange.fail(error)
+    elif not call.exchange.finished:
+        await call.exchange.finish(error_event(error))

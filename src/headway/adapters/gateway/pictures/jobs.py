@@ -1,0 +1,232 @@
+"""Jobs as clients see them: videos, and images with `prefer: respond-async`; their lists, contents and ends."""
+
+import base64
+from typing import Final
+
+import msgspec
+
+from headway.adapters.gateway.caller import Caller, Remembered, RequestIndex
+from headway.adapters.gateway.exchange import Exchange
+from headway.adapters.gateway.job_ports import (
+    Body,
+    Created,
+    IdempotencyKey,
+    JobKind,
+    JobPage,
+    Jobs,
+    JobView,
+    NewJob,
+    OutputKind,
+)
+from headway.adapters.gateway.pictures.echo import ImageEcho, VideoEcho, image_echo, video_echo
+from headway.adapters.gateway.pictures.prepare import Asked
+from headway.adapters.gateway.pictures.schema import VideoBody
+from headway.adapters.gateway.plain import JsonObject
+from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.sampling import invalid
+from headway.adapters.gateway.settings import GatewaySettings
+from headway.adapters.gateway.tenants import Tenant
+from headway.core.errors import RequestError
+from headway.core.ids import RequestId, TenantId
+
+POLL_MS_MIN: Final = 250
+POLL_MS_MAX: Final = 5000
+POLLS: Final = 20  # that a client makes while a job runs, about
+_VIDEO_OUTPUTS: Final[dict[str, OutputKind]] = {
+    "video": "video",
+    "thumbnail": "thumbnail",
+    "spritesheet": "spritesheet",
+    "preview": "preview",
+}
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What was asked for, and how."""
+
+    asked: Asked
+    caller: Caller
+    key: IdempotencyKey | None
+    webhook_url: str | None
+
+
+class JobDesk:
+    """Creates jobs and shows them."""
+
+    def __init__(self, serving: Serving, jobs: Jobs, index: RequestIndex, settings: GatewaySettings) -> None:
+        self._serving, self._jobs, self._index, self._settings = serving, jobs, index, settings
+
+    async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
+        """Queue a video; return it as it stands."""
+        made = await self._create("video", order, video_echo(order.asked, body, remixed_from))
+        return video_object(made.job)
+
+    async def make_image(self, order: Order, by_url: bool) -> JsonObject:
+        """Queue pictures."""
+        made = await self._create("image", order, image_echo(order.asked, by_url))
+        return image_job(made.job)
+
+    async def _create(self, kind: JobKind, order: Order, echo: bytes) -> Created:
+        request = order.asked.request
+        found = self._serving.foresee(request)
+        device_s = 0.0 if found is None else found.gpu_seconds
+        made = await self._jobs.create(NewJob(kind, request, echo, device_s, order.key, order.webhook_url))
+        names = {made.job.id} if made.is_replay else {made.job.id, order.caller.public_id}
+        entry = Remembered(made.job.tenant, (RequestId(made.job.id),), order.caller.trace.trace_id)
+        for name in sorted(names):
+            self._index.remember(name, entry)
+        return made
+
+    async def view(self, kind: JobKind, job: str, tenant: Tenant) -> JobView:
+        """Return a job of that kind. Raises RequestError 404."""
+        return _found(await self._jobs.get(job, owner(tenant)), kind, job)
+
+    async def cancel(self, kind: JobKind, job: str, tenant: Tenant) -> JobView:
+        """Stop it. Raises RequestError 404, and 409 for one that had ended otherwise."""
+        await self.view(kind, job, tenant)
+        after = _found(await self._jobs.cancel(job, owner(tenant)), kind, job)
+        if after.status == "completed" or (after.error is not None and after.error.code != "cancelled"):
+            raise RequestError(f"Job `{job[:256]}` is over: it {after.status}.", status=409, code="job_over")
+        return after
+
+    async def delete(self, job: str, tenant: Tenant) -> JsonObject:
+        """Remove a video. Raises RequestError 404."""
+        await self.view("video", job, tenant)
+        if not await self._jobs.delete(job, owner(tenant)):
+            raise unknown("video", job)
+        return {"id": job, "object": "video.deleted", "deleted": True}
+
+    async def change(self, verb: str, kind: JobKind, job: str, tenant: Tenant) -> JobView:
+        """Retry, pause or resume it. Raises RequestError 404 and 409."""
+        await self.view(kind, job, tenant)
+        change = {"retry": self._jobs.retry, "pause": self._jobs.pause, "resume": self._jobs.resume}[verb]
+        return _found(await change(job, owner(tenant)), kind, job)
+
+    async def reorder(self, kind: JobKind, job: str, before: str, tenant: Tenant) -> JobView:
+        """Put it before another waiting one. Raises RequestError 404 and 409."""
+        await self.view(kind, job, tenant)
+        await self.view(kind, before, tenant)
+        return _found(await self._jobs.reorder(job, owner(tenant), before), kind, job)
+
+    async def content(self, kind: JobKind, job: str, tenant: Tenant, output: OutputKind, index: int) -> Body:
+        """Return the bytes of an output. Raises RequestError 404, and 409 while the job is not completed."""
+        view = await self.view(kind, job, tenant)
+        body = await self._jobs.content(job, owner(tenant), output, index)
+        if body is not None:
+            return body
+        if view.status in ("queued", "in_progress"):
+            raise RequestError(f"Job `{job[:256]}` is {view.status}: no {output} yet.", status=409, code="not_ready")
+        why = f": {view.error.message}" if view.error is not None else ""
+        message = f"Job `{job[:256]}` has no {output} {index}{why}"
+        raise RequestError(f"{message}.", status=404, code="content_not_found")
+
+    async def image_data(self, view: JobView, origin: str) -> list[JsonObject]:
+        """Return the pictures of a completed image job, as its client wanted them."""
+        echo = msgspec.json.decode(view.echo, type=ImageEcho)
+        data: list[JsonObject] = []
+        for one in (output for output in view.outputs if output.kind == "picture"):
+            if echo.by_url:
+                variant = f"?variant={one.index}" if one.index else ""
+                data.append({"url": f"{origin}/v1/images/{view.id}/content{variant}", "seed": one.seed})
+                continue
+            body = await self._jobs.content(view.id, view.tenant, "picture", one.index)
+            if body is not None:
+                data.append({"b64_json": base64.b64encode(body.body).decode(), "seed": one.seed})
+        return data
+
+
+def owner(tenant: Tenant) -> TenantId | None:
+    """Whose jobs a tenant may touch; None: everybody's."""
+    return None if tenant.admin else tenant.id
+
+
+def unknown(kind: JobKind, job: str) -> RequestError:
+    """What is answered for an id that the tenant has not."""
+    return RequestError(f"No {kind} `{job[:256]}`.", status=404, code=f"{kind}_not_found")
+
+
+def _found(view: JobView | None, kind: JobKind, job: str) -> JobView:
+    if view is None or view.kind != kind:
+        raise unknown(kind, job)
+    return view
+
+
+def video_object(view: JobView) -> JsonObject:
+    """OpenAI's video object, and what else is known of it."""
+    echo = msgspec.json.decode(view.echo, type=VideoEcho)
+    error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
+    return {
+        "id": view.id,
+        "object": "video",
+        "model": view.model,
+        "status": view.status,
+        "progress": view.progress,
+        "created_at": view.created_at,
+        "completed_at": view.completed_at,
+        "expires_at": view.expires_at,
+        "prompt": echo.body.prompt,
+        "size": echo.size,
+        "seconds": str(echo.seconds),
+        "remixed_from_video_id": echo.remixed_from,
+        "error": error,
+        "eta_s": view.eta_s,
+        "parameters": echo.parameters,
+        "gpu_seconds": view.gpu_seconds,
+        "paused": view.is_paused,
+        "attempts": view.attempts,
+    }
+
+
+def image_job(view: JobView) -> JsonObject:
+    """An image job, without its pictures."""
+    echo = msgspec.json.decode(view.echo, type=ImageEcho)
+    error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
+    return {
+        "id": view.id,
+        "object": "image.job",
+        "model": view.model,
+        "status": view.status,
+        "progress": view.progress,
+        "eta_s": view.eta_s,
+        "created_at": view.created_at,
+        "completed_at": view.completed_at,
+        "expires_at": view.expires_at,
+        "size": echo.size,
+        "output_format": echo.output_format,
+        "parameters": echo.parameters,
+        "gpu_seconds": view.gpu_seconds,
+        "error": error,
+        "paused": view.is_paused,
+        "attempts": view.attempts,
+    }
+
+
+def video_list(page: JobPage) -> JsonObject:
+    """OpenAI's list object."""
+    data = [video_object(view) for view in page.jobs]
+    ends = (page.jobs[0].id, page.jobs[-1].id) if page.jobs else (None, None)
+    return {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1], "has_more": page.has_more}
+
+
+def poll_ms(view: JobView) -> int | None:
+    """When to ask again; None once it is over."""
+    if view.status in ("completed", "failed"):
+        return None
+    eta_ms = 1000.0 * POLLS if view.eta_s is None else view.eta_s * 1000
+    return round(min(POLL_MS_MAX, max(POLL_MS_MIN, eta_ms / POLLS)))
+
+
+def output_asked(exchange: Exchange) -> tuple[OutputKind, int]:
+    """Return which output of a video its query names. Raises RequestError."""
+    variant = exchange.query.get("variant", ["video"])[-1]
+    if variant not in _VIDEO_OUTPUTS:
+        raise invalid("variant", f"`variant` is {variant[:64]!r}; it must be one of {', '.join(_VIDEO_OUTPUTS)}.")
+    return _VIDEO_OUTPUTS[variant], number_asked(exchange, "index", 0, 0, 99)
+
+
+def number_asked(exchange: Exchange, name: str, default: int, least: int, most: int) -> int:
+    """Return a number of the query. Raises RequestError outside its range."""
+    text = exchange.query.get(name, [str(default)])[-1]
+    number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
+    if not least <= number <= most:
+        raise invalid(name, f"`{name}` is {text[:64]!r}; it must be a number from {least} to {most}.")
+    return number

@@ -1,0 +1,49 @@
+"""How large, and how long: what a request names, against what its model makes."""
+
+import re
+from typing import Final
+
+from headway.adapters.gateway.ports import PictureCard
+from headway.adapters.gateway.sampling import invalid
+
+_SIZE: Final = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
+
+
+def pixels_of(asked: str | None, looks: PictureCard, model: str) -> tuple[int, int]:
+    """Return width and height. Raises RequestError for a size that the model does not make."""
+    size = looks.size if asked is None or asked == "auto" else asked
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise invalid("size", f"`size` is {size[:32]!r}; write WIDTHxHEIGHT, e.g. {looks.size}, or auto.")
+    width, height = int(match[1]), int(match[2])
+    why = _refusal(size, width, height, looks)
+    if why:
+        raise invalid("size", f"`size` is {size}; `{model}` makes {why}.")
+    return width, height
+
+
+def _refusal(size: str, width: int, height: int, looks: PictureCard) -> str:
+    if looks.sizes:
+        return "" if size in looks.sizes else ", ".join(looks.sizes)
+    if width % looks.multiple or height % looks.multiple:
+        return f"sides that are multiples of {looks.multiple}"
+    if min(width, height) < looks.side_min:
+        return f"sides of at least {looks.side_min}"
+    if width * height > looks.pixels_max:
+        return f"at most {looks.pixels_max} pixels"
+    return ""
+
+
+def seconds_of(asked: int | str | None, looks: PictureCard, model: str) -> int:
+    """Return the length of a video. Raises RequestError."""
+    seconds = looks.seconds[0] if asked is None else int(asked)
+    if seconds not in looks.seconds:
+        lengths = ", ".join(str(one) for one in looks.seconds)
+        raise invalid("seconds", f"`seconds` is {seconds}; `{model}` makes {lengths}.")
+    return seconds
+
+
+def frames_of(seconds: int, looks: PictureCard) -> int:
+    """Return the frames of so many seconds, rounded up to what whole latent frames hold."""
+    frames, stride = seconds * looks.fps, looks.frame_stride
+    return frames if stride == 1 else -(-(frames - 1) // stride) * stride + 1

@@ -1,0 +1,393 @@
+import asyncio
+import base64
+import json
+
+import pytest
+from tests.unit.adapters.gateway.fakes import MODEL, Client
+from tests.unit.adapters.gateway.pictures.fakes import (
+    KEYED,
+    PAINTER,
+    TOY,
+    Painter,
+    Studio,
+    data_of,
+    data_url,
+    form,
+    picture,
+)
+
+from headway.adapters.gateway.app import build_app
+from headway.adapters.gateway.ports import PictureEstimate
+from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
+from headway.core.effects import ErrorOut
+
+
+def run(test: object) -> None:
+    asyncio.run(test())  # type: ignore[operator]  # each test gives a coroutine function
+
+
+def test_what_was_used_and_what_it_took_is_in_the_answer() -> None:
+    # SPEC H1, F2; vllm-omni#532: steps, guidance and seed were dropped on the way to the engine
+    async def test() -> None:
+        studio = Studio()
+        extra = {"seed": 7, "num_inference_steps": 9, "guidance_scale": 2.5, "negative_prompt": "blue", "size": "96x64"}
+        reply = await studio.draw(**extra)
+        answer = reply.json()
+        assert reply.status == 200
+        assert data_of(reply) == [b"a red circle/7/9/1.0"]
+        assert answer["parameters"] == extra | {"deterministic": False, "n": 1}
+        assert (answer["seeds"], answer["size"], answer["model"]) == ([7], "96x64", PAINTER)
+        assert answer["gpu_seconds"] == 2.0
+        assert answer["price_usd"] == pytest.approx(2.0 * 2.5 / 3600)
+        assert answer["stage_seconds"] == {"text_encode": 0.25, "vae_encode": 0.0, "denoise": 1.25, "vae_decode": 0.5}
+        assert answer["usage"]["output_tokens"] == 96
+        assert "degraded" not in answer
+        (asked,) = studio.painter.painted
+        assert (asked.width, asked.height, asked.steps, asked.guidance_scale, asked.passes) == (96, 64, 9, 2.5, 2)
+        assert asked.content.negative_prompt == "blue"
+
+    run(test)
+
+
+def test_picture_k_has_the_seed_plus_k() -> None:
+    # SPEC F5; koboldcpp#1107, A1111#14273: n pictures of one seed were equal
+    async def test() -> None:
+        studio = Studio()
+        three = await studio.draw(n=3, seed=20)
+        alone = [await studio.draw(seed=20 + k) for k in range(3)]
+        assert three.json()["seeds"] == [20, 21, 22]
+        assert data_of(three) == [data_of(one)[0] for one in alone]
+
+    run(test)
+
+
+def test_without_a_seed_another_one_is_taken_each_time_and_told() -> None:
+    async def test() -> None:
+        studio = Studio()
+        seeds = [(await studio.draw()).json()["seeds"][0] for _ in range(3)]
+        assert len(set(seeds)) == 3
+        assert seeds == [request.seed for request in studio.painter.painted]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"n": 0}, "n", ">= 1"),
+        ({"n": 11}, "n", "<= 10"),
+        ({"size": "7x7"}, "size", "multiples of 8"),
+        ({"size": "8x8"}, "size", "at least 64"),
+        ({"size": "1024x1024"}, "size", "65536 pixels"),
+        ({"size": "banana"}, "size", "WIDTHxHEIGHT"),
+        ({"num_inference_steps": 0}, "num_inference_steps", ">= 1"),
+        ({"num_inference_steps": 51}, "num_inference_steps", "1 to 50"),
+        ({"num_inference_stepz": 4}, "num_inference_stepz", "`num_inference_steps`"),
+        ({"seed": "x"}, "seed", "expected `int"),
+        ({"seed": -1}, "seed", ">= 0"),
+        ({"prompt": ""}, "prompt", "length >= 1"),
+        ({"output_format": "tiff"}, "output_format", "tiff"),
+        ({"output_compression": 50}, "output_compression", "jpeg or webp"),
+        ({"quality": "hd"}, "quality", "num_inference_steps"),
+        ({"background": "transparent"}, "background", "no transparent parts"),
+        ({"strength": 0.5}, "strength", "bring a picture"),
+        ({"partial_images": 2}, "partial_images", "stream"),
+        ({"stream": True, "n": 2}, "n", "one picture"),
+        ({"lora": [{"id": "outline", "scale": 1}]}, "lora", "no adapter `outline`"),
+        ({"lora": [{"id": "outline", "scale": 0}]}, "lora", "none are loaded"),
+        ({"model": "toy"}, "model", "generates text, not image"),
+        ({"model": "filmer"}, "model", "generates video, not image"),
+        ({"webhook_url": "http://x.example"}, "webhook_url", "respond-async"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_field(fields: dict[str, object], param: str, words: str) -> None:
+    # SPEC H1; vllm-omni#532, stable-diffusion.cpp#1658
+    async def test() -> None:
+        studio = Studio()
+        reply = await studio.draw(**fields)
+        error = reply.json()["error"]
+        assert (reply.status, error["param"]) == (400, param)
+        assert words in error["message"]
+        assert studio.painter.painted == []
+
+    run(test)
+
+
+def test_what_other_clients_send_harmlessly_is_taken() -> None:
+    async def test() -> None:
+        fields = {"quality": "auto", "background": "opaque", "moderation": "low", "user": "u", "style": None}
+        assert (await Studio().draw(**fields)).status == 200
+
+    run(test)
+
+
+def test_an_address_gives_the_same_bytes_to_its_tenant_only() -> None:
+    # SPEC H4, M5
+    async def test() -> None:
+        studio = Studio(KEYED)
+        headers = {"authorization": "Bearer a", "host": "pictures.example"}
+        answer = (await studio.draw(headers, n=2, seed=3, response_format="url", output_format="webp")).json()
+        urls = [one["url"] for one in answer["data"]]
+        assert urls[0] == f"http://pictures.example/v1/images/{answer['id']}/content"
+        assert urls[1].endswith("content?variant=1")
+        second = await studio.get(urls[1].removeprefix("http://pictures.example"), headers)
+        assert (second.body, second.headers["content-type"]) == (b"a red circle/4/4/1.0", "image/webp")
+        foreign = await studio.get(f"/v1/images/{answer['id']}/content", {"authorization": "Bearer b"})
+        assert (foreign.status, foreign.json()["error"]["code"]) == (404, "image_not_found")
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a\0b", "x" * 300, "img_nope"])
+def test_an_id_is_never_a_path(name: str) -> None:
+    # SPEC M5
+    async def test() -> None:
+        assert (await Studio().get(f"/v1/images/{name}/content")).status == 404
+
+    run(test)
+
+
+def test_a_stream_shows_unfinished_pictures_and_then_the_whole_one() -> None:
+    # SPEC H1
+    async def test() -> None:
+        studio = Studio()
+        reply = await studio.draw(stream=True, partial_images=2, seed=5, output_format="jpeg")
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        names = [line[7:] for line in reply.body.decode().split("\n") if line.startswith("event: ")]
+        assert names == ["image_generation.partial_image"] * 2 + ["image_generation.completed"]
+        events = [json.loads(event) for event in reply.events]
+        assert [event["type"] for event in events] == names
+        assert [event["partial_image_index"] for event in events[:2]] == [0, 1]
+        assert base64.b64decode(events[0]["b64_json"]) == b"preview 0"
+        assert base64.b64decode(events[2]["b64_json"]) == data_of(await studio.draw(seed=5))[0]
+        assert (events[2]["seeds"], events[2]["gpu_seconds"], events[2]["output_format"]) == ([5], 2.0, "jpeg")
+
+    run(test)
+
+
+def test_an_engines_refusal_keeps_its_code_and_the_next_request_runs() -> None:
+    # vllm-omni#2327: running out of memory was swallowed, and what followed was broken
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.error = ErrorOut(500, "out_of_memory", "720 frames do not fit.")
+        reply = await studio.draw()
+        assert (reply.status, reply.json()["error"]["code"]) == (500, "out_of_memory")
+        studio.painter.error = None
+        assert (await studio.draw()).status == 200
+
+    run(test)
+
+
+def test_a_client_that_leaves_stops_its_own_request_only() -> None:
+    # vllm-omni#1347, docker/model-runner#1041
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.held = True
+        leaving, staying = Client(studio.app), Client(studio.app)
+        body = {"prompt": "x", "model": PAINTER}
+        calls = [asyncio.ensure_future(one.call("POST", "/v1/images/generations", body)) for one in (leaving, staying)]
+        while len(studio.painter.painted) < 2:
+            await asyncio.sleep(0)
+        first, second = studio.painter.painted
+        leaving.gone.set()
+        await calls[0]
+        assert studio.painter.cancelled == [first.id]
+        studio.painter.paint(second)
+        assert (await calls[1]).status == 200
+        assert sorted(studio.painter.closed_requests) == sorted([first.id, second.id])
+
+    run(test)
+
+
+def test_what_was_taken_away_is_told() -> None:
+    # SPEC A4, F2
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.degraded = (("steps", 2),)
+        answer = (await studio.draw(allow_degrade=["steps"])).json()
+        assert answer["degraded"] == {"steps": 2}
+        assert answer["parameters"]["num_inference_steps"] == 2
+        assert studio.painter.painted[0].allow_degrade == ("steps",)
+
+    run(test)
+
+
+def test_a_long_one_is_refused_unless_it_may_be_a_job() -> None:
+    # SPEC H2
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.predicted = PictureEstimate({"denoise": 61.0}, 61.0, 0.0, "admit")
+        refused = await studio.draw()
+        assert (refused.status, refused.json()["error"]["code"]) == (400, "use_async")
+        job = await studio.draw({"prefer": "respond-async"}, n=2, seed=1)
+        assert job.status == 202
+        assert {name: job.json()[name] for name in ("object", "status", "progress")} == {
+            "object": "image.job",
+            "status": "queued",
+            "progress": 0,
+        }
+        assert studio.jobs.news[job.json()["id"]].device_s == 61.0
+
+    run(test)
+
+
+def test_one_key_is_one_run_and_another_body_is_a_conflict() -> None:
+    # SPEC H1
+    async def test() -> None:
+        studio = Studio()
+        key = {"idempotency-key": "k-1"}
+        first, second = await asyncio.gather(studio.draw(key), studio.draw(key))
+        assert first.json() == second.json() == (await studio.draw(key)).json()
+        assert len(studio.painter.painted) == 1
+        other = await studio.draw(key, seed=1)
+        assert (other.status, other.json()["error"]["code"]) == (409, "idempotency_conflict")
+
+    run(test)
+
+
+def test_a_failed_run_leaves_its_key_free() -> None:
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.error = ErrorOut(502, "engine_lost", "Lost.")
+        assert (await studio.draw({"idempotency-key": "k"})).status == 502
+        studio.painter.error = None
+        assert (await studio.draw({"idempotency-key": "k"})).status == 200
+
+    run(test)
+
+
+def test_keys_of_one_tenant_are_not_the_others() -> None:
+    async def test() -> None:
+        studio = Studio(KEYED)
+        a, b = [await studio.draw({"idempotency-key": "k", "authorization": f"Bearer {who}"}) for who in "ab"]
+        assert a.json()["id"] != b.json()["id"]
+
+    run(test)
+
+
+def test_a_deterministic_request_is_answered_again_without_device_time() -> None:
+    # SPEC F7
+    async def test() -> None:
+        studio = Studio(KEYED)
+        mine, other = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+        first, again = [(await studio.draw(mine, deterministic=True)).json() for _ in range(2)]
+        assert again["data"] == first["data"]
+        assert (again["cached"], again["gpu_seconds"], "cached" in first) == (True, 0.0, False)
+        assert len(studio.painter.painted) == 1
+        assert (await studio.draw(other, deterministic=True)).json()["data"] == first["data"]
+        assert len(studio.painter.painted) == 2  # of another tenant nothing is known
+        await studio.draw(mine, deterministic=True, num_inference_steps=5)
+        assert len(studio.painter.painted) == 3
+
+    run(test)
+
+
+def test_the_kept_answers_are_bounded() -> None:
+    async def test() -> None:
+        studio = Studio(GatewaySettings(limits=LimitSettings(result_cache_bytes=50)))
+        for seed in (1, 2, 3, 3, 1):
+            await studio.draw(deterministic=True, seed=seed)
+        assert [request.seed for request in studio.painter.painted] == [1, 2, 3, 1]  # two of 20 bytes fit
+
+    run(test)
+
+
+def test_an_edit_brings_its_picture_as_a_form_or_as_json() -> None:
+    # SPEC H1
+    async def test() -> None:
+        studio, body = Studio(), picture(form="JPEG")
+        fields = [("prompt", "bluer"), ("model", PAINTER), ("strength", "0.25"), ("seed", "9"), ("n", "2")]
+        whole, headers = form(fields, [("image[]", body), ("image[]", picture(colour=9))])
+        by_form = await studio.post("/v1/images/edits", whole, headers)
+        by_json = await studio.post(
+            "/v1/images/edits",
+            {"prompt": "bluer", "strength": 0.25, "seed": 9, "images": [{"image_url": data_url(body)}]},
+        )
+        assert by_form.json()["parameters"]["strength"] == 0.25
+        assert data_of(by_form)[0] == data_of(by_json)[0] == b"bluer/9/4/0.25"
+        assert [request.content.pictures[0] for request in studio.painter.painted] == [body, body]
+        assert len(studio.painter.painted[0].content.pictures) == 2
+        assert studio.jobs.news[by_form.json()["id"]].request.content.pictures == ()  # it is the client's
+
+    run(test)
+
+
+def test_a_variation_has_no_words() -> None:
+    async def test() -> None:
+        studio = Studio()
+        whole, headers = form([], [("image", picture())])
+        assert (await studio.post("/v1/images/variations", whole, headers)).status == 200
+        whole, headers = form([("prompt", "x")], [("image", picture())])
+        refused = await studio.post("/v1/images/variations", whole, headers)
+        assert "/v1/images/edits" in refused.json()["error"]["message"]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([], "Missing required parameter: `image`"),
+        ([("image", b"not a picture")], "no PNG, JPEG or WebP"),
+        ([("image", picture()[:20])], "header is broken"),
+        ([("image", picture(64, 65))], "64x65 pixels, the limit is 4096"),
+        ([("image", picture()), ("mask", picture())], "edits whole pictures"),
+        ([("image", picture())] * 3, "the limit is 2"),
+        ([("thing", picture())], "files are image"),
+        ([("input_reference", picture())], "takes no file `input_reference`"),
+    ],
+)
+def test_a_picture_that_cannot_be_used_is_refused_before_it_is_decoded(
+    files: list[tuple[str, bytes]], words: str
+) -> None:
+    # SPEC M5; vllm-omni#4634: one bad picture closed the executor
+    async def test() -> None:
+        studio = Studio(GatewaySettings(limits=LimitSettings(picture_pixels=4096, pictures=2)))
+        reply = await studio.post("/v1/images/edits", *form([("prompt", "x"), ("model", PAINTER)], files))
+        assert reply.status == 400
+        assert words in reply.json()["error"]["message"]
+        assert studio.painter.painted == []
+
+    run(test)
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/x.png", "file:///etc/passwd", "data:text/plain;base64,eA=="])
+def test_addresses_are_not_fetched(url: str) -> None:
+    # SPEC M5
+    async def test() -> None:
+        reply = await Studio().post("/v1/images/edits", {"prompt": "x", "images": [{"image_url": url}]})
+        assert (reply.status, reply.json()["error"]["code"]) == (400, "invalid_image")
+
+    run(test)
+
+
+def test_without_a_diffusion_model_the_routes_say_so() -> None:
+    async def test() -> None:
+        app = build_app(Painter(), {MODEL: TOY}, GatewaySettings())
+        reply = await Client(app).call("POST", "/v1/images/generations", {"prompt": "x"})
+        assert (reply.status, reply.json()["error"]["code"]) == (404, "model_not_found")
+
+    run(test)
+
+
+def test_an_estimate_is_known_before_the_work() -> None:
+    # SPEC F2
+    async def test() -> None:
+        studio = Studio()
+        body = {"endpoint": "/v1/images/generations", "body": {"prompt": "x", "model": PAINTER}}
+        answer = (await studio.post("/v1/estimates", body)).json()
+        assert answer == {
+            "gpu_seconds": 1.0,
+            "price_usd": 2.5 / 3600,
+            "eta_s": 1.5,
+            "memory_bytes": None,
+            "verdict": "admit",
+            "stage_seconds": {"denoise": 1.0},
+        }
+        wrong = await studio.post("/v1/estimates", {**body, "body": {"prompt": "x", "stepz": 1}})
+        assert wrong.json()["error"]["code"] == "unknown_parameter"
+        assert studio.painter.painted == []
+        studio.painter.predicted = None
+        assert (await studio.post("/v1/estimates", body)).status == 503
+
+    run(test)

@@ -1,0 +1,49 @@
+import pytest
+from tests.unit.adapters.gateway.pictures.fakes import data_url, picture
+
+from headway.adapters.gateway.pictures.inputs import Declared, checked, declared, linked
+from headway.adapters.gateway.pictures.schema import ImageLink
+from headway.adapters.gateway.settings import LimitSettings
+from headway.core.errors import RequestError
+
+
+@pytest.mark.parametrize("form", ["png", "jpeg", "webp"])
+def test_the_size_is_read_from_the_header(form: str) -> None:
+    assert declared(picture(48, 32, form.upper())) == Declared(form, 48, 32)
+
+
+def test_every_kind_of_webp_is_read() -> None:
+    import io
+
+    from PIL import Image
+
+    for options, mode in (({"lossless": True}, "RGB"), ({"quality": 50}, "RGB"), ({"exif": b"Exif\0\0x"}, "RGB")):
+        out = io.BytesIO()
+        Image.new(mode, (37, 21)).save(out, "WEBP", **options)
+        assert declared(out.getvalue()) == Declared("webp", 37, 21)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_a_header_that_is_cut_off_is_no_picture(form: str) -> None:
+    whole = picture(48, 32, form)
+    assert declared(whole[:15]) is None
+    assert declared(b"GIF89a" + bytes(20)) is None
+
+
+def test_a_bomb_is_refused_by_what_it_declares() -> None:
+    # SPEC M5
+    bomb = bytearray(picture())
+    bomb[16:24] = (60_000).to_bytes(4) + (60_000).to_bytes(4)
+    with pytest.raises(RequestError, match="60000x60000 pixels"):
+        checked(bytes(bomb), "image", LimitSettings())
+
+
+@pytest.mark.parametrize("link", [ImageLink(), ImageLink(file_id="file-1"), ImageLink("data:image/png;base64,???")])
+def test_links_without_a_picture_are_refused(link: ImageLink) -> None:
+    with pytest.raises(RequestError) as caught:
+        linked(link, "mask")
+    assert (caught.value.param, caught.value.code) == ("mask", "invalid_image")
+
+
+def test_a_data_url_is_its_picture() -> None:
+    assert linked(ImageLink(data_url(b"abc")), "images[0]") == b"abc"

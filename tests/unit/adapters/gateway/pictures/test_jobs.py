@@ -1,0 +1,267 @@
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.adapters.gateway.pictures.fakes import FILMER, KEYED, Studio, form, picture
+
+from headway.adapters.gateway.job_ports import Body, JobError
+from headway.core.ids import RequestId
+
+
+def run(test: Any) -> None:
+    asyncio.run(test())
+
+
+def test_a_video_is_queued_at_once() -> None:
+    # SPEC H2
+    async def test() -> None:
+        studio = Studio()
+        video = (await studio.film(seconds="8", size="96x64", seed=4)).json()
+        (request,) = [new.request for new in studio.jobs.news.values()]
+        assert (request.frames, request.fps, request.width, request.seed) == (16, 2, 96, 4)
+        assert request.content.form == "mp4"
+        told = {
+            "object": "video",
+            "model": FILMER,
+            "status": "queued",
+            "progress": 0,
+            "seconds": "8",
+            "size": "96x64",
+            "prompt": "a red circle",
+        }
+        assert {name: video[name] for name in told} == told
+        assert video["eta_s"] == 1.0
+        assert studio.painter.painted == []  # it runs when the job table says so
+
+    run(test)
+
+
+def test_a_form_may_hold_everything_that_json_may() -> None:
+    # vllm-omni#4900: extras were lost on the way; the client sends videos as forms with bracketed names
+    async def test() -> None:
+        studio = Studio()
+        fields = [("prompt", "x"), ("model", FILMER), ("seconds", "4"), ("seed", "3"), ("guidance_scale", "1.5")]
+        fields += [("num_inference_steps", "7"), ("deterministic", "true"), ("allow_degrade[]", "steps")]
+        assert (await studio.post("/v1/videos", *form(fields))).status == 200
+        (request,) = [new.request for new in studio.jobs.news.values()]
+        assert (request.steps, request.seed, request.guidance_scale, request.deterministic) == (7, 3, 1.5, True)
+        assert request.allow_degrade == ("steps",)
+        refused = await studio.post("/v1/videos", *form([*fields, ("lora[0][id]", "x"), ("lora[0][scale]", "0.5")]))
+        assert refused.json()["error"]["param"] == "lora"
+        refused = await studio.post("/v1/videos", *form([*fields, ("seedz", "3")]))
+        assert "`seed`" in refused.json()["error"]["message"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("seconds", [5, "5", "x", 0])
+def test_lengths_that_the_model_does_not_make_are_refused(seconds: object) -> None:
+    async def test() -> None:
+        reply = await Studio().film(seconds=seconds)
+        assert (reply.status, reply.json()["error"]["param"]) == (400, "seconds")
+
+    run(test)
+
+
+def test_a_picture_to_start_from_is_refused_where_the_model_takes_none() -> None:
+    async def test() -> None:
+        files = [("input_reference", picture())]
+        reply = await Studio().post("/v1/videos", *form([("prompt", "x"), ("model", FILMER)], files))
+        assert "takes no pictures" in reply.json()["error"]["message"]
+
+    run(test)
+
+
+def test_who_asks_is_told_when_to_ask_again() -> None:
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film()).json()["id"]
+        studio.jobs.change(job, eta_s=30.0, status="in_progress", progress=40)
+        reply = await studio.get(f"/v1/videos/{job}")
+        assert (reply.json()["progress"], reply.headers["openai-poll-after-ms"]) == (40, "1500")
+        studio.jobs.change(job, eta_s=0.1)
+        assert (await studio.get(f"/v1/videos/{job}")).headers["openai-poll-after-ms"] == "250"
+        studio.jobs.complete(job, {})
+        assert "openai-poll-after-ms" not in (await studio.get(f"/v1/videos/{job}")).headers
+
+    run(test)
+
+
+def test_contents_by_variant() -> None:
+    # SPEC H4
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film()).json()["id"]
+        early = await studio.get(f"/v1/videos/{job}/content")
+        assert (early.status, early.json()["error"]["code"]) == (409, "not_ready")
+        made = {
+            ("video", 0): Body("video/mp4", b"film"),
+            ("thumbnail", 0): Body("image/webp", b"thumb"),
+            ("preview", 1): Body("image/png", b"second"),
+        }
+        studio.jobs.complete(job, made)
+        for query, kind, body in (
+            ("", "video/mp4", b"film"),
+            ("?variant=thumbnail", "image/webp", b"thumb"),
+            ("?variant=preview&index=1", "image/png", b"second"),
+        ):
+            reply = await studio.get(f"/v1/videos/{job}/content{query}")
+            assert (reply.status, reply.headers["content-type"], reply.body) == (200, kind, body)
+        assert (await studio.get(f"/v1/videos/{job}/content?variant=spritesheet")).status == 404
+        assert (await studio.get(f"/v1/videos/{job}/content?variant=sound")).status == 400
+
+    run(test)
+
+
+def test_pages_follow_each_other() -> None:
+    # SPEC H1; ComfyUI#1971
+    async def test() -> None:
+        studio = Studio()
+        made = [(await studio.film(seed=seed)).json()["id"] for seed in range(5)]
+        first = (await studio.get("/v1/videos?limit=2")).json()
+        assert [one["id"] for one in first["data"]] == made[:2:-1]
+        assert (first["first_id"], first["last_id"], first["has_more"]) == (made[4], made[3], True)
+        rest = (await studio.get(f"/v1/videos?limit=100&after={first['last_id']}")).json()
+        assert [one["id"] for one in rest["data"]] == made[2::-1]
+        assert not rest["has_more"]
+        none = (await studio.get("/v1/videos?limit=0")).json()
+        assert (none["data"], none["first_id"], none["has_more"]) == ([], None, True)
+        for query in ("limit=101", "limit=-1", "limit=x", "order=up"):
+            assert (await studio.get(f"/v1/videos?{query}")).status == 400
+
+    run(test)
+
+
+def test_cancelled_is_failed_and_over_is_a_conflict() -> None:
+    # sglang PR#24547, InvokeAI#6049
+    async def test() -> None:
+        studio = Studio()
+        job, other = [(await studio.film(seed=seed)).json()["id"] for seed in (1, 2)]
+        for _ in range(2):
+            view = (await studio.post(f"/v1/videos/{job}/cancel", b"")).json()
+            assert (view["status"], view["error"]["code"]) == ("failed", "cancelled")
+        assert (await studio.get(f"/v1/videos/{other}")).json()["status"] == "queued"
+        studio.jobs.complete(other, {})
+        refused = await studio.post(f"/v1/videos/{other}/cancel", b"")
+        assert (refused.status, refused.headers["x-should-retry"]) == (409, "false")
+
+    run(test)
+
+
+def test_a_deleted_video_is_gone() -> None:
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film()).json()["id"]
+        reply = await studio.get(f"/v1/videos/{job}", method="DELETE")
+        assert reply.json() == {"id": job, "object": "video.deleted", "deleted": True}
+        assert (await studio.get(f"/v1/videos/{job}")).status == 404
+        assert (await studio.get(f"/v1/videos/{job}", method="DELETE")).status == 404
+
+    run(test)
+
+
+def test_a_remix_keeps_everything_but_the_words() -> None:
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film(seconds=12, size="96x64", num_inference_steps=9)).json()
+        remix = (await studio.post(f"/v1/videos/{job['id']}/remix", {"prompt": "a blue one"})).json()
+        assert (remix["remixed_from_video_id"], remix["prompt"]) == (job["id"], "a blue one")
+        assert remix["parameters"] == job["parameters"]  # the minted seed too
+        assert (await studio.post("/v1/videos/video_nope/remix", {"prompt": "x"})).status == 404
+
+    run(test)
+
+
+def test_a_failed_job_is_run_again_in_one_call() -> None:
+    # InvokeAI#7330, unsloth#8187: the same core for images and videos
+    async def test() -> None:
+        studio = Studio()
+        video = (await studio.film()).json()["id"]
+        image = (await studio.draw({"prefer": "respond-async"})).json()["id"]
+        for kind, job in (("videos", video), ("images", image)):
+            studio.jobs.change(job, status="failed", error=JobError("lost", "It was lost."))
+            view = (await studio.post(f"/v1/{kind}/{job}/retry", b"")).json()
+            assert (view["status"], view["error"], view["attempts"]) == ("queued", None, 2)
+            assert (await studio.post(f"/v1/{kind}/{job}/pause", b"")).json()["paused"]
+            assert not (await studio.post(f"/v1/{kind}/{job}/resume", b"")).json()["paused"]
+            assert (await studio.post(f"/v1/{kind}/{job}/reorder?before={job}", b"")).status == 200
+            assert (await studio.post(f"/v1/{kind}/{job}/reorder", b"")).status == 400
+        assert (await studio.post(f"/v1/images/{video}/cancel", b"")).status == 404
+
+    run(test)
+
+
+@pytest.mark.parametrize("by_url", [True, False])
+def test_an_image_job_has_its_pictures_once_it_is_completed(by_url: bool) -> None:
+    async def test() -> None:
+        studio = Studio()
+        wish = {"response_format": "url"} if by_url else {}
+        job = (await studio.draw({"prefer": "respond-async, wait=1"}, n=2, **wish)).json()["id"]
+        assert "data" not in (await studio.get(f"/v1/images/{job}")).json()
+        studio.jobs.complete(job, {("picture", k): Body("image/png", b"%d" % k) for k in range(2)})
+        view = (await studio.get(f"/v1/images/{job}", {"host": "h"})).json()
+        if by_url:
+            urls = [f"http://h/v1/images/{job}/content", f"http://h/v1/images/{job}/content?variant=1"]
+            assert [one["url"] for one in view["data"]] == urls
+        else:
+            assert [one["b64_json"] for one in view["data"]] == ["MA==", "MQ=="]
+
+    run(test)
+
+
+def test_one_key_is_one_video() -> None:
+    # SPEC H1
+    async def test() -> None:
+        studio = Studio()
+        first, again = [(await studio.film({"idempotency-key": "k"}, seed=1)).json()["id"] for _ in range(2)]
+        assert first == again
+        assert (await studio.film({"idempotency-key": "k"}, seed=2)).status == 409
+
+    run(test)
+
+
+def test_nothing_of_one_tenant_is_seen_by_another() -> None:
+    # SPEC M5
+    async def test() -> None:
+        studio = Studio(KEYED)
+        a, b = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+        job = (await studio.film(a)).json()["id"]
+        for path in (f"/v1/videos/{job}", f"/v1/videos/{job}/content", f"/v1/requests/{job}/evidence"):
+            assert (await studio.get(path, b)).status == 404
+        assert (await studio.get("/v1/videos", b)).json()["data"] == []
+        for verb in ("cancel", "retry", "pause", "resume", "remix"):
+            body = {"prompt": "x"}
+            assert (await studio.post(f"/v1/videos/{job}/{verb}", body, b)).status == 404
+        assert (await studio.get(f"/v1/videos/{job}", b, "DELETE")).status == 404
+        assert (await studio.get("/v1/videos")).status == 401
+
+    run(test)
+
+
+def test_evidence_of_a_job_is_under_its_own_id() -> None:
+    # SPEC I4
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film({"x-request-id": "mine"})).json()["id"]
+        found = {name: studio.app._plain.index.find(name, studio.app._door.keys.tenant(None)) for name in (job, "mine")}
+        assert all(entry is not None and entry.requests == (RequestId(job),) for entry in found.values())
+
+    run(test)
+
+
+def test_usage_by_day_and_tenant_with_its_price() -> None:
+    # SPEC H6
+    async def test() -> None:
+        studio = Studio(KEYED)
+        a, b = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+        await studio.draw(a, n=2)
+        await studio.draw(b)
+        days = "first_day=2026-11-01&last_day=2026-11-30"
+        told = (await studio.get(f"/v1/usage?{days}", a)).json()
+        (row,) = told["data"]
+        assert (row["tenant"], row["images"], row["gpu_seconds"]) == ("a", 2, 2.0)
+        assert told["price_usd"] == pytest.approx(2.0 * 2.5 / 3600)
+        for query in ("first_day=x", "first_day=2026-02-01&last_day=2026-01-01", "first_day=2020-01-01"):
+            assert (await studio.get(f"/v1/usage?{query}", a)).status == 400
+
+    run(test)
