@@ -1,0 +1,1 @@
+"""Alembic's scripts, run at every start (`connect.upgrade`)."""

@@ -1,0 +1,277 @@
+"""What JobNode asks of the table, as conditional updates: a write of an older attempt or another owner changes nothing.
+
+Every method is one transaction, called from the table's thread.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, Row, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.outbox import store_hook
+from headway.adapters.jobs.tables import inputs, jobs, outputs
+from headway.adapters.jobs.usage import add_usage
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
+from headway.core.jobs import OVER, JobRow
+from headway.core.units import Ns
+
+RowOf = Row[tuple[object, ...]]
+_OVER: Final = tuple(sorted(OVER))
+NODE_COLUMNS: Final = (
+    jobs.c.id,
+    jobs.c.tenant,
+    jobs.c.model,
+    jobs.c.steps,
+    jobs.c.stored_ns,
+    jobs.c.position,
+    jobs.c.urgency,
+    jobs.c.attempt,
+    jobs.c.failures,
+    jobs.c.not_before_ns,
+    jobs.c.begun,
+    jobs.c.device_ns,
+    jobs.c.estimate_ns,
+)
+
+
+class StoredOutput(msgspec.Struct, frozen=True):
+    """One object of a job, and where it lies in the store."""
+
+    kind: str
+    number: int
+    media_type: str
+    size: int
+    key: str
+    seed: int | None = None
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long what is over is kept."""
+
+    objects_ns: Ns
+    answers_ns: Ns
+
+
+def is_open() -> ColumnElement[bool]:
+    """It is not over."""
+    return jobs.c.state.not_in(_OVER)
+
+
+def _is_free(now_ns: Ns) -> ColumnElement[bool]:
+    return and_(
+        is_open(),
+        jobs.c.is_paused.is_(False),
+        jobs.c.not_before_ns <= now_ns,
+        or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
+    )
+
+
+def waiting_state() -> ColumnElement[str]:
+    """Of a row that goes back into the line."""
+    return case((or_(jobs.c.done > 0, jobs.c.begun > 0), "preempted"), else_="queued")
+
+
+def job_row(row: Sequence[object]) -> JobRow:
+    """What the node sees of a row of `NODE_COLUMNS`."""
+    job, tenant, model, *rest = row
+    numbers = [int(str(value)) for value in rest]
+    return JobRow(RequestId(str(job)), TenantId(str(tenant)), ModelId(str(model)), *numbers)
+
+
+class NodeTable:
+    """The table for one owner: this process, in this life."""
+
+    def __init__(self, database: Database, owner: str, retention: Retention) -> None:
+        self._database, self._owner, self._retention = database, owner, retention
+
+    def release_all(self) -> int:
+        """SQLite at start: whoever claimed these is gone, for there is one gateway only. Returns how many."""
+        if not self._database.is_sqlite:
+            return 0
+        free = update(jobs).where(jobs.c.owner.is_not(None), is_open())
+        return self._database.run(lambda c: c.execute(free.values(owner=None, state=waiting_state())).rowcount)
+
+    def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
+        """The first rows that may be claimed, and whether there are more."""
+        found = (
+            select(*NODE_COLUMNS)
+            .where(_is_free(now_ns))
+            .order_by(jobs.c.urgency.desc(), jobs.c.position, jobs.c.id)
+            .limit(limit + 1)
+        )
+        rows = self._database.run(lambda c: c.execute(found).all())
+        return [job_row(row) for row in rows[:limit]], len(rows) > limit
+
+    def claim(self, effect: ClaimRow, now_ns: Ns) -> JobRow | None:
+        """Take a free row."""
+        taken = (
+            update(jobs)
+            .where(jobs.c.id == effect.job, jobs.c.attempt == effect.attempt, _is_free(now_ns))
+            .values(
+                attempt=jobs.c.attempt + 1,
+                failures=jobs.c.failures + 1,
+                owner=self._owner,
+                until_ns=effect.until_ns,
+            )
+            .returning(*NODE_COLUMNS)
+        )
+        row = self._database.run(lambda c: c.execute(taken).one_or_none())
+        return None if row is None else job_row(row)
+
+    def _own(self, job: RequestId, attempt: int) -> ColumnElement[bool]:
+        return and_(jobs.c.id == job, jobs.c.attempt == attempt, jobs.c.owner == self._owner, is_open())
+
+    def keep(self, effect: KeepRow) -> bool:
+        """Heartbeat and progress."""
+        kept = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt))
+            .values(
+                until_ns=effect.until_ns,
+                state=effect.state,
+                done=effect.done,
+                has_begun=True if effect.done else jobs.c.has_begun,
+            )
+        )
+        return self._database.run(lambda c: c.execute(kept).rowcount == 1)
+
+    def checkpoint(self, effect: SaveCheckpoint) -> bool:
+        """The job goes on from here."""
+        kept = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt))
+            .values(
+                until_ns=effect.until_ns,
+                begun=effect.done,
+                checkpoint=effect.key,
+                done=case((jobs.c.done > effect.done, jobs.c.done), else_=effect.done),
+                device_ns=effect.device_ns,
+                failures=1,
+                has_begun=True,
+            )
+        )
+        return self._database.run(lambda c: c.execute(kept).rowcount == 1)
+
+    def complete(self, effect: CompleteRow, made: Sequence[StoredOutput], now_ns: Ns) -> bool:
+        """The end, the outputs, the usage and the webhook in one transaction."""
+        done = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt))
+            .values(
+                state="completed",
+                owner=None,
+                done=jobs.c.steps,
+                device_ns=effect.device_ns,
+                ended_ns=now_ns,
+                expires_ns=now_ns + self._retention.objects_ns,
+                has_begun=True,
+            )
+            .returning(jobs.c.tenant, jobs.c.model)
+        )
+
+        def work(connection: Connection) -> bool:
+            row = connection.execute(done).one_or_none()
+            if row is None:
+                return False
+            put_outputs(connection, effect.job, made)
+            counts = {"device_ns": effect.device_ns, "images": effect.images, "frames": effect.frames, "requests": 1}
+            add_usage(connection, now_ns, row.tenant, row.model, counts)
+            store_hook(connection, effect.job, now_ns)
+            return True
+
+        return self._database.run(work)
+
+    def fail(self, effect: FailRow, now_ns: Ns) -> bool:
+        """The end without a result. What was spent up to its checkpoint is not charged."""
+        failed = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt))
+            .values(
+                state=effect.state,
+                owner=None,
+                error_code=effect.code[:64],
+                error_message=effect.message,
+                ended_ns=now_ns,
+                expires_ns=now_ns + self._retention.objects_ns,
+            )
+        )
+
+        def work(connection: Connection) -> bool:
+            if connection.execute(failed).rowcount != 1:
+                return False
+            store_hook(connection, effect.job, now_ns)
+            return True
+
+        return self._database.run(work)
+
+    def requeue(self, effect: RequeueRow) -> bool:
+        """Back into the line."""
+        back = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt))
+            .values(
+                owner=None,
+                state=waiting_state(),
+                not_before_ns=effect.not_before_ns,
+                failures=effect.failures,
+            )
+        )
+        return self._database.run(lambda c: c.execute(back).rowcount == 1)
+
+    def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
+        """End jobs that waited too long and were never begun."""
+        over = (
+            update(jobs)
+            .where(
+                jobs.c.state == "queued",
+                jobs.c.stored_ns < before_ns,
+                or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
+            )
+            .values(
+                state="expired",
+                owner=None,
+                error_code="expired",
+                error_message="no worker began it within jobs.wait_hours_max; send it again",
+                ended_ns=now_ns,
+                expires_ns=now_ns + self._retention.objects_ns,
+            )
+            .returning(jobs.c.id)
+        )
+
+        def work(connection: Connection) -> list[RequestId]:
+            found = [RequestId(row.id) for row in connection.execute(over)]
+            for job in found:
+                store_hook(connection, job, now_ns)
+            return found
+
+        return self._database.run(work)
+
+    def add_outputs(self, job: RequestId, attempt: int, made: Sequence[StoredOutput]) -> bool:
+        """Previews, while it runs."""
+        own = select(func.count()).select_from(jobs).where(self._own(job, attempt))
+
+        def work(connection: Connection) -> bool:
+            if connection.execute(own).scalar_one() != 1:
+                return False
+            put_outputs(connection, job, made)
+            return True
+
+        return self._database.run(work)
+
+    def input(self, job: RequestId) -> tuple[bytes, str | None] | None:
+        """The request's encoding, and the key of its checkpoint."""
+        found = select(inputs.c.body, jobs.c.checkpoint).join_from(inputs, jobs).where(jobs.c.id == job)
+        row = self._database.run(lambda c: c.execute(found).one_or_none())
+        return None if row is None else (row.body, row.checkpoint)
+
+
+def put_outputs(connection: Connection, job: str, made: Sequence[StoredOutput]) -> None:
+    """Replace outputs of the same kind and number: an earlier attempt may have told them."""
+    for output in made:
+        same = (outputs.c.job == job, outputs.c.kind == output.kind, outputs.c.number == output.number)
+        connection.execute(delete(outputs).where(*same))
+        connection.execute(insert(outputs).values(job=job, **msgspec.structs.asdict(output)))

@@ -1,0 +1,439 @@
+"""The SQL tables do what the job table of the property tests does, on SQLite and on a PostgreSQL server (SPEC H3)."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+from tests.postgres_server import postgres
+from tests.property.job_world import MemoryTable
+
+from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery
+from headway.adapters.jobs.answers import AnswerTable, InUse
+from headway.adapters.jobs.clients import ClientTable
+from headway.adapters.jobs.connect import Database, upgrade
+from headway.adapters.jobs.outbox import Outbox
+from headway.adapters.jobs.places import Places
+from headway.adapters.jobs.records import NewRecord
+from headway.adapters.jobs.table import NodeTable, Retention, StoredOutput
+from headway.adapters.jobs.tables import metadata
+from headway.adapters.jobs.usage import UsageTable
+from headway.core.errors import CapacityError, ConfigError, RequestError
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
+from headway.core.jobs import JobRow, JobState
+from headway.core.units import NS_PER_S
+
+S: Final = NS_PER_S
+DAY: Final = 24 * 3600 * S
+RETENTION: Final = Retention(10 * S, 20 * S)
+Open = Callable[[], Database]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    found: str = request.getfixturevalue("server")
+    return found
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """An empty one."""
+    opened = Database(url)
+    if not opened.is_sqlite:
+        with opened.engine.begin() as connection:
+            connection.execute(text(f"TRUNCATE {', '.join(metadata.tables)} CASCADE"))
+    yield opened
+    opened.close()
+
+
+def new(job: str, **changes: object) -> NewRecord:
+    made = NewRecord(job, "video", "acme", "wan", 10, b"request", b'{"prompt": "a cat"}', estimate_ns=10 * S)
+    return msgspec.structs.replace(made, **changes)
+
+
+def tables(database: Database, owner: str = "gw-1") -> tuple[NodeTable, ClientTable]:
+    return NodeTable(database, owner, RETENTION), ClientTable(database, RETENTION, 100)
+
+
+def taken(node: NodeTable, job: str, at_ns: int = 0, attempt: int = 0) -> JobRow:
+    row = node.claim(ClaimRow(RequestId(job), attempt, at_ns + 15 * S), at_ns)
+    assert row is not None
+    return row
+
+
+def complete(node: NodeTable, job: str, attempt: int = 1, at_ns: int = 0) -> bool:
+    made = [
+        StoredOutput("video", 0, "video/mp4", 100, f"{job}/video"),
+        StoredOutput("thumbnail", 0, "image/webp", 9, "k"),
+    ]
+    return node.complete(CompleteRow(RequestId(job), attempt, 3 * S, 0, 48), made, at_ns)
+
+
+def test_answers_like_the_table_of_the_property_tests(database: Database) -> None:
+    """Random claims, heartbeats, checkpoints, ends, cancels and pauses of two owners; every answer and row is equal."""
+    rng = random.Random(7)
+    model, clients, places = MemoryTable(), ClientTable(database, RETENTION, 1000), Places(database)
+    nodes = {owner: NodeTable(database, owner, RETENTION) for owner in ("gw-1", "gw-2")}
+    now_ns = 0
+    for number in range(6):
+        record, row = clients.insert(new(f"job-{number}", urgency=number % 2, tenant="t", model="m"), now_ns + number)
+        assert row is not None
+        stored = JobRow(
+            RequestId(record.id),
+            TenantId("t"),
+            ModelId("m"),
+            10,
+            now_ns + number,
+            0,
+            urgency=number % 2,
+            estimate_ns=10 * S,
+        )
+        model.insert(stored)
+        model.rows[stored.job].row = msgspec.structs.replace(stored, position=row.position)
+    for _ in range(200):
+        now_ns += rng.choice((0, S // 2, 2 * S))
+        owner, job = rng.choice(("gw-1", "gw-2")), RequestId(f"job-{rng.randrange(6)}")
+        attempt = max(0, model.rows[job].row.attempt - rng.choice((0, 0, 0, 1)))
+        node, until_ns = nodes[owner], now_ns + 4 * S
+        state: JobState = rng.choice(("text_encode", "denoise"))
+        match rng.randrange(9):
+            case 0 | 1:
+                claim = ClaimRow(job, attempt, until_ns)
+                assert node.claim(claim, now_ns) == model.claim(claim, owner, now_ns)
+            case 2:
+                keep = KeepRow(job, attempt, until_ns, state, rng.randrange(11))
+                assert node.keep(keep) == model.keep(keep, owner)
+            case 3:
+                save = SaveCheckpoint(job, attempt, until_ns, rng.randrange(1, 10), "key", S)
+                assert node.checkpoint(save) == model.checkpoint(save, owner)
+            case 4:
+                back = RequeueRow(job, attempt, now_ns + rng.choice((0, 3 * S)), rng.randrange(3), "why")
+                assert node.requeue(back) == model.requeue(back, owner)
+            case 5 if rng.random() < 0.1:
+                done = CompleteRow(job, attempt, S, 1, 0)
+                assert node.complete(done, (), now_ns) == model.complete(done, owner)
+            case 5 if rng.random() < 0.1:
+                fail = FailRow(job, attempt, "failed", "code", "message")
+                assert node.fail(fail, now_ns) == model.fail(fail, owner)
+            case 6 if model.rows[job].state not in ("completed", "failed", "cancelled"):
+                model.pause(job)
+                places.pause(job, None)
+            case 7 if model.rows[job].state not in ("completed", "failed", "cancelled"):
+                model.resume(job)
+                places.resume(job, None)
+            case 8 if rng.random() < 0.02:
+                model.cancel(job)
+                clients.cancel(job, None, now_ns)
+            case _:
+                pass
+        assert node.claimable(3, now_ns) == model.claimable(3, now_ns)
+        found = clients.find(job, None)
+        assert found is not None
+        assert (found.state, found.done) == (model.rows[job].state, model.rows[job].done)
+
+
+def test_two_gateways_claim_one_row_once(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    claim = ClaimRow(RequestId("job-1"), 0, 15 * S)
+    assert [one.claim(claim, 0) is None, other.claim(claim, 0) is None] == [False, True]
+
+
+def test_a_lease_that_is_over_may_be_taken_and_the_old_owner_writes_nothing_more(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    taken(one, "job-1")
+    assert other.claim(ClaimRow(RequestId("job-1"), 1, 31 * S), 15 * S) is None
+    taken(other, "job-1", 16 * S, attempt=1)
+    assert not one.keep(KeepRow(RequestId("job-1"), 1, 40 * S, "denoise", 5))
+    assert not complete(one, "job-1", 1)
+    assert complete(other, "job-1", 2)
+
+
+def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1", webhook_url="https://hooks.example/x"), 0)
+    taken(node, "job-1")
+    assert complete(node, "job-1", at_ns=S)
+    assert not complete(node, "job-1", at_ns=S)
+    found = clients.find("job-1", "acme")
+    assert found is not None
+    assert [made.output.kind for made in found.outputs] == ["thumbnail", "video"]
+    assert (found.status, found.view().progress, found.view().gpu_seconds) == ("completed", 100, 3.0)
+    usage = UsageTable(database).between("acme", "1970-01-01", "1970-01-01")
+    assert [(row.gpu_seconds, row.frames, row.requests) for row in usage] == [(3.0, 48, 1)]
+    assert len(Outbox(database).due(10, 2 * S)) == 1
+
+
+def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
+    meters = UsageTable(database)
+    for at_ns, tenant in ((0, "a"), (S, "a"), (DAY, "a"), (0, "b")):
+        meters.add(at_ns, tenant, "m", {"device_ns": S, "images": 2, "frames": 0, "requests": 1})
+    assert [(row.day, row.tenant, row.images) for row in meters.between(None, "1970-01-01", "1970-01-02")] == [
+        ("1970-01-01", "a", 4),
+        ("1970-01-01", "b", 2),
+        ("1970-01-02", "a", 2),
+    ]
+    assert len(meters.between("b", "1970-01-01", "1970-01-02")) == 1
+
+
+def test_status_is_queued_until_the_first_step(database: Database) -> None:
+    """vllm-omni#6403: in_progress while it still waits."""
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    seen = []
+    for state, done in (("text_encode", 0), ("denoise", 1)):
+        node.keep(KeepRow(RequestId("job-1"), 1, 15 * S, "denoise" if state == "denoise" else "text_encode", done))
+        found = clients.find("job-1", None)
+        assert found is not None
+        seen.append((found.status, found.view().progress))
+    assert seen == [("queued", 0), ("in_progress", 10)]
+
+
+def test_one_tenant_does_not_see_or_change_anothers_jobs(database: Database) -> None:
+    _, clients = tables(database)
+    places = Places(database)
+    clients.insert(new("job-1"), 0)
+    assert clients.find("job-1", "other") is None
+    assert clients.cancel("job-1", "other", 0) is None
+    assert places.pause("job-1", "other") is None
+    assert clients.delete("job-1", "other") is None
+    assert clients.page(JobQuery(TenantId("other"), "video"))[0] == []
+    assert clients.find("job-1", None) is not None
+
+
+def test_pages_follow_each_other_without_gap_or_double(database: Database) -> None:
+    """Also where several were stored in the same nanosecond."""
+    _, clients = tables(database)
+    for number in range(7):
+        clients.insert(new(f"job-{number}"), number // 3)
+    for order, expected in (("asc", sorted), ("desc", lambda ids: sorted(ids, reverse=True))):
+        seen: list[str] = []
+        after, more = None, True
+        while more:
+            query = JobQuery(TenantId("acme"), "video", after, 2, "asc" if order == "asc" else "desc")
+            page, more = clients.page(query)
+            seen += [record.id for record in page]
+            after = seen[-1]
+        assert seen == expected([f"job-{n}" for n in range(7)])
+    with pytest.raises(RequestError, match="there is no job job-9") as caught:
+        clients.page(JobQuery(TenantId("acme"), "video", "job-9"))
+    assert caught.value.status == 404
+
+
+def test_same_key_and_body_is_the_same_job_and_another_body_a_conflict(database: Database) -> None:
+    """SPEC F7."""
+    _, clients = tables(database)
+    key = IdempotencyKey("k", b"body")
+    first, row = clients.insert(new("job-1", key=key), 0)
+    again, none = clients.insert(new("job-2", key=key), S)
+    assert (first.id, again.id, row is None, none) == ("job-1", "job-1", False, None)
+    with pytest.raises(RequestError) as caught:
+        clients.insert(new("job-3", key=IdempotencyKey("k", b"other")), S)
+    assert (caught.value.status, caught.value.code) == (409, "idempotency_conflict")
+    other, _ = clients.insert(new("job-4", key=key, tenant="else"), S)
+    assert other.id == "job-4"
+    late, _ = clients.insert(new("job-5", key=key), 21 * S)
+    assert late.id == "job-5"
+
+
+def test_answers_by_key(database: Database) -> None:
+    one, other = AnswerTable(database, "gw-1"), AnswerTable(database, "gw-2")
+    key = IdempotencyKey("k", b"body")
+    assert one.begin("t", key, 0, 60 * S) == Held()
+    assert other.begin("t", key, 0, 60 * S) == InUse("gw-1")
+    one.abandon("t", key)
+    assert other.begin("t", key, 0, 60 * S) == Held()
+    other.finish("t", key, b"answer", 100 * S)
+    assert one.begin("t", key, S, 60 * S) == Held(b"answer")
+    with pytest.raises(RequestError):
+        one.begin("t", IdempotencyKey("k", b"other"), S, 60 * S)
+    assert one.begin("t", key, 101 * S, 160 * S) == Held()
+
+
+def test_cancelling_ends_an_open_job_and_leaves_one_that_is_over(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1", webhook_url="https://hooks.example/x"), 0)
+    clients.insert(new("job-2"), 1)
+    taken(node, "job-1", S)
+    gone = clients.cancel("job-1", "acme", S)
+    assert gone is not None
+    assert (gone.record.status, gone.record.error and gone.record.error.code, gone.attempt) == (
+        "failed",
+        "cancelled",
+        1,
+    )
+    assert not node.keep(KeepRow(RequestId("job-1"), 1, 40 * S, "denoise", 5))
+    again = clients.cancel("job-1", "acme", 2 * S)
+    assert again is not None
+    assert (again.attempt, again.record.ended_ns) == (None, S)
+    assert len(Outbox(database).due(10, 2 * S)) == 1
+    assert [row.job for row in node.claimable(10, S)[0]] == ["job-2"]
+
+
+def test_a_failed_job_is_retried_from_the_start_with_the_same_request(database: Database) -> None:
+    """InvokeAI#7330."""
+    node, clients = tables(database)
+    places = Places(database)
+    clients.insert(new("job-1"), 0)
+    with pytest.raises(RequestError, match="only a failed one is retried"):
+        places.retry("job-1", None, S)
+    taken(node, "job-1")
+    node.checkpoint(SaveCheckpoint(RequestId("job-1"), 1, 15 * S, 5, "key", S))
+    node.fail(FailRow(RequestId("job-1"), 1, "lost", "lost", "it broke"), S)
+    back = places.retry("job-1", None, 2 * S)
+    assert back is not None
+    assert back.row is not None
+    assert (back.record.state, back.record.error, back.row.begun, back.row.failures) == ("queued", None, 0, 0)
+    assert node.input(RequestId("job-1")) == (b"request", None)
+
+
+def test_reordering_puts_a_job_right_before_another(database: Database) -> None:
+    node, clients = tables(database)
+    places = Places(database)
+    for number in range(4):
+        clients.insert(new(f"job-{number}"), number * S)
+    places.reorder("job-3", "acme", "job-1")
+    assert [row.job for row in node.claimable(10, 9 * S)[0]] == ["job-0", "job-3", "job-1", "job-2"]
+    taken(node, "job-0", 9 * S)
+    with pytest.raises(RequestError, match="not in the line"):
+        places.reorder("job-3", "acme", "job-0")
+
+
+def test_jobs_that_nobody_began_expire(database: Database) -> None:
+    node, clients = tables(database)
+    for number in range(3):
+        clients.insert(new(f"job-{number}"), number * S)
+    taken(node, "job-0", 3 * S)
+    assert node.expire(2 * S, 4 * S) == ["job-1"]
+    found = clients.find("job-1", None)
+    assert found is not None
+    assert (found.status, found.error and found.error.code) == ("failed", "expired")
+
+
+def test_what_is_over_is_found_once_its_time_has_passed(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    complete(node, "job-1", at_ns=S)
+    assert clients.expired(10 * S, 10) == []
+    assert clients.expired(11 * S, 10) == [("acme", "job-1")]
+    clients.delete("job-1", None)
+    assert clients.expired(11 * S, 10) == []
+    with database.engine.begin() as connection:
+        assert connection.execute(text("SELECT count(*) FROM job_outputs")).scalar() == 0
+
+
+def test_too_many_jobs_are_refused(database: Database) -> None:
+    clients = ClientTable(database, RETENTION, 2)
+    clients.insert(new("job-1"), 0)
+    clients.insert(new("job-2"), 0)
+    with pytest.raises(CapacityError, match=r"jobs\.queued_max"):
+        clients.insert(new("job-3"), 0)
+
+
+def test_estimates_of_what_comes_before_add_up(database: Database) -> None:
+    node, clients = tables(database)
+    for number in range(3):
+        clients.insert(new(f"job-{number}"), number)
+    taken(node, "job-0", S)
+    node.keep(KeepRow(RequestId("job-0"), 1, 15 * S, "denoise", 5))
+    last = clients.find("job-2", None)
+    assert last is not None
+    assert clients.ahead_ns(last) == 15 * S
+
+
+def test_a_webhook_is_claimed_once_and_closed(database: Database) -> None:
+    node, clients = tables(database)
+    outbox = Outbox(database)
+    clients.insert(new("job-1", webhook_url="https://hooks.example/x"), 0)
+    taken(node, "job-1")
+    complete(node, "job-1", at_ns=S)
+    (row,) = outbox.due(10, S)
+    assert outbox.claim(row.hook, 0, 20 * S, S) is not None
+    assert outbox.claim(row.hook, 0, 20 * S, S) is None
+    assert outbox.due(10, 2 * S) == ()
+    outbox.postpone(row.hook, 1, 9 * S, "503")
+    assert [later.attempt for later in outbox.due(10, 9 * S)] == [1]
+    message = outbox.message(row.hook)
+    assert message is not None
+    assert msgspec.json.decode(message.body) == {
+        "id": row.hook,
+        "object": "event",
+        "type": "video.completed",
+        "created_at": 1,
+        "data": {"id": "job-1"},
+    }
+    assert outbox.claim(row.hook, 1, 40 * S, 9 * S) is not None
+    outbox.close(row.hook, 2, True, "204")
+    assert outbox.due(10, 99 * S) == ()
+
+
+def test_a_previews_row_belongs_to_the_attempt_that_runs(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    preview = [StoredOutput("preview", 0, "image/webp", 5, "key")]
+    assert not node.add_outputs(RequestId("job-1"), 0, preview)
+    assert node.add_outputs(RequestId("job-1"), 1, preview)
+    assert node.add_outputs(RequestId("job-1"), 1, preview)
+    found = clients.find("job-1", None)
+    assert found is not None
+    assert len(found.outputs) == 1
+
+
+def test_migrations_make_the_tables_that_queries_see(database: Database) -> None:
+    """And do so twice without harm: every start runs them."""
+    upgrade(database.engine)
+    with database.engine.begin() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_sqlite_is_for_one_gateway_and_what_it_had_claimed_is_free_at_its_next_start(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'folder' / 'jobs.db'}"
+    first = Database(url)
+    node, clients = tables(first, "gw-1")
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    with pytest.raises(ConfigError, match="in use by another gateway"):
+        Database(url)
+    first.close()
+    second = Database(url)
+    node, _ = tables(second, "gw-2")
+    assert (node.release_all(), [row.job for row in node.claimable(9, 0)[0]]) == (1, ["job-1"])
+    second.close()
+
+
+@pytest.mark.parametrize("url", ["mysql://h/x", "no url", "sqlite:////proc/none/jobs.db"])
+def test_a_database_that_cannot_be_opened_is_refused_with_its_key(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"jobs\.url"):
+        Database(url)
+
+
+def test_a_database_that_does_not_answer_is_a_503() -> None:
+    with postgres() as url:
+        database = Database(url)
+        _, clients = tables(database)
+        clients.insert(new("job-1"), 0)
+    with pytest.raises(CapacityError, match="does not answer") as caught:
+        clients.find("job-1", None)
+    assert caught.value.status == 503
+    database.close()
