@@ -1,0 +1,118 @@
+"""The object store: one way to put, get and delete, for a folder and for S3. There is no fallback from one to another.
+
+A put is atomic in both: a reader sees the whole object or none, and a process that dies leaves none.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, S3Store
+
+from headway.adapters.storage.settings import StorageSettings
+from headway.core.errors import CapacityError, ConfigError
+
+_PROBE: Final = "probe"
+_LIST_CHUNK: Final = 500
+
+
+class ObjectStore:
+    """Safe to use from one event loop; no call blocks it."""
+
+    def __init__(self, settings: StorageSettings, folder: Path) -> None:
+        """`folder`: where `settings.url` is empty. Raises ConfigError for what cannot be."""
+        url = settings.url or str(folder)
+        self.name = url
+        self._store = _open(url, settings)
+
+    async def check(self) -> None:
+        """Write, read and delete a probe. Raises ConfigError with the store's reason."""
+        try:
+            await obstore.put_async(self._store, _PROBE, b"headway")
+            found = await (await obstore.get_async(self._store, _PROBE)).bytes_async()
+            await obstore.delete_async(self._store, _PROBE)
+        except (BaseError, OSError) as error:
+            raise ConfigError(f"storage.url = {self.name} cannot be used: {_first_line(error)}") from error
+        if bytes(found) != b"headway":
+            raise ConfigError(f"storage.url = {self.name} gives back something else than was put there")
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Store an object, replacing one of this key. Raises CapacityError when the store does not take it."""
+        try:
+            await obstore.put_async(self._store, key, body)
+        except (BaseError, OSError) as error:
+            raise self._away(error) from error
+
+    async def get(self, key: str) -> bytes | None:
+        """The object; None where there is none. Raises CapacityError when the store does not answer."""
+        try:
+            return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise self._away(error) from error
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error. Raises CapacityError."""
+        for key in keys:
+            try:
+                await obstore.delete_async(self._store, key)
+            except FileNotFoundError:
+                continue
+            except (BaseError, OSError) as error:
+                raise self._away(error) from error
+
+    async def list(self, prefix: str) -> list[str]:
+        """Keys below `prefix/`, in order. Raises CapacityError."""
+        keys: list[str] = []
+        try:
+            async for chunk in obstore.list(self._store, f"{prefix}/", chunk_size=_LIST_CHUNK):
+                keys += [entry["path"] for entry in chunk]
+        except (BaseError, OSError) as error:
+            raise self._away(error) from error
+        return sorted(keys)
+
+    async def delete_below(self, prefix: str) -> None:
+        """Delete everything of a job. Raises CapacityError."""
+        await self.delete(await self.list(prefix))
+
+    def _away(self, error: Exception) -> CapacityError:
+        return CapacityError(
+            f"the object store {self.name} does not take part: {_first_line(error)}; try again",
+            status=503,
+            code="no_object_store",
+            retry_after_ms=1000,
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _open(url: str, settings: StorageSettings) -> LocalStore | S3Store:
+    scheme, sign, rest = url.partition("://")
+    if not sign or scheme == "file":
+        if settings.endpoint is not None or settings.region is not None:
+            raise ConfigError(f"storage.endpoint and storage.region are for s3://; storage.url is the folder {url}")
+        try:
+            return LocalStore(rest if sign else url, mkdir=True, automatic_cleanup=True)
+        except (BaseError, OSError, ValueError) as error:
+            raise ConfigError(f"storage.url = {url} cannot be made: {_first_line(error)}") from error
+    if scheme != "s3":
+        raise ConfigError(f"storage.url = {scheme}://...: a folder or s3://BUCKET/PREFIX is supported")
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise ConfigError(f"storage.url = {url} names no bucket; write s3://BUCKET/PREFIX")
+    try:
+        return S3Store(
+            bucket,
+            prefix=prefix.strip("/") or None,
+            endpoint=settings.endpoint,
+            region=settings.region,
+            client_options={"allow_http": settings.allow_http, "timeout": "60s"},
+            retry_config={"max_retries": 3},
+        )
+    except (BaseError, OSError, ValueError) as error:
+        raise ConfigError(f"storage.url = {url}: {_first_line(error)}") from error
