@@ -1,5 +1,6 @@
 """Reads scenarios: a TOML file and changes by dotted name become a strict `Scenario`, or an error naming the key."""
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from headway.bench.scenario_names import check_names
 from headway.core.errors import ConfigError
 from headway.live.config_layers import Layer, Tree, build, file_layer, nested
 from headway.sim.pools import PoolParams
@@ -47,11 +49,14 @@ def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer 
     layers.insert(2, Layer(origin, {name: tree[name] for name in LISTS}))
     layers.append(Layer(f"{origin}, command line" if path is not None else "command line", touched))
     scenario, _ = build(Scenario, layers)
+    check_names(scenario, [layer.values for layer in layers if layer is not bottom])
     return scenario
 
 
 def _scenario_layer(path: Path) -> Layer:
     given = _json_layer(path) if path.suffix == JSON else file_layer(path)
+    if not given.values:
+        raise ConfigError(f"{path} says nothing; leave it out to run the defaults, or see: headway simulate --keys")
     unknown = [name for name in given.values if name not in Scenario.__struct_fields__]
     if unknown and (strange := _of_a_server(unknown)):
         raise ConfigError(
@@ -126,6 +131,13 @@ def _merged(under: object, over: object) -> object:
     return {**under, **{name: _merged(under.get(name), value) for name, value in over.items()}}
 
 
+def _names(kind: str, entries: Sequence[object]) -> list[str]:
+    """Names of the entries; a pool that says none has its default."""
+    default = PoolParams().name if kind == "pools" else None
+    found = [entry.get("name", default) if isinstance(entry, Mapping) else None for entry in entries]
+    return [f"{name}" for name in found if name is not None]
+
+
 def _changed(entries: object, found: re.Match[str], value: object) -> object:
     """Return the list with a key of one entry, or of all, changed."""
     kind, label, rest = found[1], found[2], found[3]
@@ -142,19 +154,33 @@ def _changed(entries: object, found: re.Match[str], value: object) -> object:
 def _named(kind: str, rest: str, entries: Sequence[object]) -> tuple[str | None, str]:
     """`chat.replicas` -> (chat, replicas), where chat is the name of an entry and of no key; else no entry is named."""
     first, _, key = rest.partition(".")
+    keys = _keys(kind)
+    if not key or first in keys:
+        return None, rest
+    names = _names(kind, entries)
+    if first in names:
+        return first, key
+    near = difflib.get_close_matches(first, [*names, *keys], n=1)
+    hint = f"; did you mean `{kind}.{near[0]}`?" if near else ""
+    raise ConfigError(
+        f"command line: key `{kind}.{rest}`: {first!r} is neither the name of an entry of `{kind}` "
+        f"({', '.join(names) or 'none has one'}) nor a key of one{hint}"
+    )
+
+
+def _keys(kind: str) -> list[str]:
     types = (PoolParams,) if kind == "pools" else get_args(WorkloadParams)
-    is_key = any(first in each.__struct_fields__ for each in types)
-    names = [entry.get("name") for entry in entries if isinstance(entry, Mapping)]
-    return (first, key) if key and first in names and not is_key else (None, rest)
+    return [*dict.fromkeys(name for each in types for name in each.__struct_fields__), "kind"]
 
 
 def _place(kind: str, label: str, entries: Sequence[object]) -> int:
     if label.isdigit() and int(label) < len(entries):
         return int(label)
-    names = [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries]
-    if label in names:
-        return names.index(label)
-    known = ", ".join(f"{name}" for name in names if name is not None)
+    default = PoolParams().name if kind == "pools" else None
+    places = [entry.get("name", default) if isinstance(entry, Mapping) else None for entry in entries]
+    if label in places:
+        return places.index(label)
+    known = ", ".join(_names(kind, entries))
     raise ConfigError(
         f"{kind}[{label}]: there is no such entry; give its place, 0 to {len(entries) - 1}"
         + (f", or its name: {known}" if known else "")

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hin
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.live.config_faults import section_type, unknown_key, wrong_value
+from headway.live.config_faults import children, chosen_kind, section_type, unknown_key, wrong_value
 from headway.live.config_words import join
+from headway.sched.registry import PolicyChoice
 
 Tree: TypeAlias = Mapping[str, object]
 _PARTS: Final = re.compile(r'"([^"]*)"|([^."]+)')
@@ -76,6 +77,7 @@ def build(tree_type: type[S], layers: Sequence[Layer]) -> tuple[S, list[Sourced]
         if fault is not None:
             raise ConfigError(f"{layer.origin}: {fault.text}")
         _merge(tree_type, merged, layer.values, "", layer.origin, origins)
+    _put_types(tree_type, merged)
     fault = wrong_value(tree_type, merged)
     if fault is not None:
         if not fault.key:  # the sections do not fit each other; the text says which
@@ -84,6 +86,21 @@ def build(tree_type: type[S], layers: Sequence[Layer]) -> tuple[S, list[Sourced]
         raise ConfigError((f"{origin}: " if origin else "") + f"key `{fault.key}`: {fault.text}")
     built = msgspec.convert(merged, tree_type)
     return built, [Sourced(key, value, _origin(key, origins) or "default") for key, value in leaves(built)]
+
+
+def _put_types(hint: object, tree: object) -> None:
+    """Parameters of a policy that nobody names are those of the default one; `select` refuses what it has not."""
+    hint = chosen_kind(hint, tree)
+    section = section_type(hint)
+    fields = () if section is None else msgspec.structs.fields(section)
+    defaults = {field.name: field.default for field in fields if isinstance(field.default, PolicyChoice)}
+    for key, inner_hint, inner in children(hint, tree, ""):
+        default = defaults.get(key)
+        if default is not None and isinstance(inner, dict) and "type" not in inner:
+            inner["type"] = default.type
+            params = inner.get("params", {})
+            inner["params"] = {**default.params, **params} if isinstance(params, Mapping) else params
+        _put_types(inner_hint, inner)
 
 
 def _origin(key: str, origins: Mapping[str, str]) -> str:

@@ -71,6 +71,19 @@ def unknown_policy(name: str, known: Sequence[str]) -> str:
     return f"{name!r}; {f'did you mean {near[0]!r}? ' if near else ''}known are {', '.join(known)}"
 
 
+def _owners(found: Mapping[str, type[PolicyClass]], choice: PolicyChoice) -> str:
+    """Say which policy has the first parameter that the chosen one has not, or which one of its own may be meant."""
+    own = found[choice.type].Params.__struct_fields__
+    strange = next((name for name in choice.params if name not in own), None)
+    if strange is None:
+        return ""
+    others = [name for name, cls in found.items() if strange in cls.Params.__struct_fields__]
+    if others:
+        return f"{strange!r} is a parameter of {', '.join(others)}: set the type first"
+    near = difflib.get_close_matches(strange, own, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(own) or 'no parameters'}"
+
+
 def select(
     package: str, key: str, choice: PolicyChoice, provides: Mapping[str, bool]
 ) -> tuple[Callable[..., Any], msgspec.Struct]:  # Any: what the slice's own protocol says
@@ -91,5 +104,6 @@ def select(
     try:
         params = msgspec.convert(choice.params, cls.Params)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{key}.params of {choice.type!r}: {error}") from None
+        owners = _owners(found, choice)
+        raise ConfigError(f"{key}.params of {choice.type!r}: {error}{owners and f'; {owners}'}") from None
     return cast(Callable[..., Any], cls), params  # Any: the slice's own protocol; its law suite checks it

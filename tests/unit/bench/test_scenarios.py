@@ -5,6 +5,8 @@ import pytest
 
 from headway.bench.scenarios import read_scenario
 from headway.core.errors import ConfigError
+from headway.live.config_layers import Layer
+from headway.sched.registry import PolicyChoice
 from headway.workload.spec import Azure
 
 
@@ -129,3 +131,51 @@ def test_the_scenario_that_a_run_left_is_the_scenario_that_ran(tmp_path: Path) -
     left.write_text("{")
     with pytest.raises(ConfigError, match="is not JSON"):
         read_scenario(left, {})
+
+
+def test_a_table_of_a_tenant_or_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    sending = '[[workload]]\nkind = "synthetic"\ntenant = "acme"\ntenants = 2\n'
+    told = f"{sending}[tenants.acme-1]\nttft_ms = 50\n[front.quotas.acme-0]\nconcurrent = 3\n"
+    assert read_scenario(written(tmp_path, told), {}).tenants["acme-1"].ttft_ms == 50
+    for wrong, near in (
+        ("tenants.acme", "acme-"),
+        ("tenants.nobody", "acme-0, acme-1"),
+        ("front.quotas.x", "known"),
+    ):
+        with pytest.raises(ConfigError, match=rf"key `{wrong}`.*no \[\[workload\]\] sends as.*{near}"):
+            read_scenario(written(tmp_path, f"{sending}[{wrong}]\n"), {})
+    with pytest.raises(ConfigError, match=r"key `front.routes.other`: 'other' is a model that no pool serves"):
+        read_scenario(None, {"front.routes.other.transfers_to": []})
+
+
+def test_a_server_s_tenants_and_models_need_not_all_be_simulated() -> None:
+    base = Layer("serve.toml", {"front": {"quotas": {"acme": {"concurrent": 3}}, "routes": {"other": {}}}})
+    assert "acme" in read_scenario(None, {}, base).front.quotas
+
+
+def test_a_recording_says_itself_who_sends(tmp_path: Path) -> None:
+    replay = '[[workload]]\nkind = "replay"\npath = "run.jsonl"\n'
+    assert read_scenario(written(tmp_path, f"{replay}[tenants.acme]\nttft_ms = 50\n"), {}).tenants
+    with pytest.raises(ConfigError, match="known here: fixed"):
+        read_scenario(written(tmp_path, f'{replay}tenant = "fixed"\n[tenants.acme]\nttft_ms = 50\n'), {})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but this\n"])
+def test_a_file_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"file.toml says nothing; leave it out"):
+        read_scenario(written(tmp_path, text), {})
+
+
+def test_a_change_of_what_is_no_entry_and_no_key_names_both(tmp_path: Path) -> None:
+    path = written(tmp_path, TWO)
+    with pytest.raises(ConfigError, match=r"key `pools.cod.replicas`.*\(chat, code\).*did you mean `pools.code`"):
+        read_scenario(path, {"pools.cod.replicas": 7})
+    with pytest.raises(ConfigError, match=r"did you mean `pools.scheduler`"):
+        read_scenario(path, {"pools.schedular.max_seqs": 7})
+    assert read_scenario(None, {"pools.pool.replicas": 7}).pools[0].replicas == 7  # the name that it has by default
+
+
+def test_parameters_without_a_type_are_those_of_the_default_policy() -> None:
+    scenario = read_scenario(None, {"pools.scheduler.chunk.params.tokens": 64, "front.router.params.decode": 0.5})
+    assert scenario.pools[0].scheduler.chunk == PolicyChoice("constant", {"tokens": 64})
+    assert scenario.front.router == PolicyChoice("cost_aware", {"decode": 0.5})

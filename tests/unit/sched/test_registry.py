@@ -1,10 +1,13 @@
 """Policy discovery."""
 
+import re
+
 import pytest
 
 from headway.core.errors import ConfigError
 from headway.sched.registry import PolicyChoice, class_name, discover, select
 
+WORDS = ("queued_tokens", "queued_tokens_spread", "requests", "hit_tokens", "kv_tokens", "kv_usage", "step_ns")
 CHUNKS = "headway.sched.llm.policies.chunk"
 
 
@@ -26,6 +29,13 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
 def test_an_unknown_parameter_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"chunk\.params of 'constant'.*`size`"):
         select(CHUNKS, "chunk", PolicyChoice("constant", {"size": 4}), {})
+
+
+def test_an_unknown_parameter_leads_to_the_policy_that_has_it_or_to_the_nearest() -> None:
+    routers = "headway.sched.router.policies"
+    for name, hint in (("queued", "a parameter of least_tokens: set the type first"), ("decoded", "mean 'decode'?")):
+        with pytest.raises(ConfigError, match=re.escape(hint)):
+            select(routers, "router", PolicyChoice("cost_aware", {name: 1}), dict.fromkeys(WORDS, True))
 
 
 def test_a_parameter_out_of_range_is_refused() -> None:
