@@ -3,13 +3,16 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from types import UnionType
+from typing import Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from headway.bench.config_diff import flat
 from headway.bench.run_summary import RunSummary
 from headway.core.errors import ConfigError
+from headway.sim.scenario import Scenario
+from headway.workload.spec import names
 
 _CONDITION: Final = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*$")
 # A last part of a name that says that less is better.
@@ -73,6 +76,56 @@ def metric(summary: RunSummary, name: str) -> float | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise _unknown(summary, name)
+
+
+def check_metric(scenario: Scenario, name: str) -> None:
+    """Raise ConfigError for a name that no run of a scenario can have a number of: before the first run, not after the
+    last. What a run only finds out (kinds of decisions, counters, tenants of a recording) is let pass.
+    """
+    hint: object = RunSummary
+    groups = {"workloads": names(scenario.workload), **dict.fromkeys(("pools", "pool_use"), _pools(scenario))}
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        options = [each for each in get_args(hint) if each is not type(None)] if _is_optional(hint) else []
+        hint = options[0] if len(options) == 1 else hint
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and part in hint.__struct_fields__:
+            hint = get_type_hints(hint)[part]
+        elif get_origin(hint) is dict:
+            known = groups.get(parts[place - 1]) if place == 1 else None
+            if known is not None and part not in known:
+                near = difflib.get_close_matches(part, known, n=1)
+                shown = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+                raise ConfigError(f"a run has no number {name!r}: {parts[0]} has no {part!r}; {shown}")
+            hint = get_args(hint)[1]
+        else:
+            raise _nothing(name)
+    kinds = set(get_args(hint)) if _is_optional(hint) else {hint}
+    if not kinds <= {int, float, type(None)}:
+        raise _nothing(name, isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+
+
+def _is_optional(hint: object) -> bool:
+    return get_origin(hint) in (Union, UnionType)
+
+
+def _pools(scenario: Scenario) -> list[str]:
+    return [pool.name for pool in scenario.pools]
+
+
+def _nothing(name: str, is_group: bool = False) -> ConfigError:
+    known = list(_static(RunSummary, ""))
+    near = [one for one in known if one.startswith(f"{name}.")][:3] if is_group else []
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    return ConfigError(f"a run has no number {name!r}; did you mean {' or '.join(near) or 'attainment'}?")
+
+
+def _static(section: type[msgspec.Struct], path: str) -> Iterator[str]:
+    """Names of numbers that every run has."""
+    for field, hint in get_type_hints(section).items():
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from _static(hint, f"{path}{field}.")
+        elif (set(get_args(hint)) if _is_optional(hint) else {hint}) <= {int, float, type(None)}:
+            yield path + field
 
 
 def _unknown(summary: RunSummary, name: str) -> ConfigError:

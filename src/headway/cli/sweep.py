@@ -88,7 +88,9 @@ class Plan:
 
         if not self.vary:
             raise ConfigError("nothing varies: give --vary KEY=VALUE,VALUE or --find KEY")
-        results = runner.evaluate(grid(self.vary, self.seeds, self.scenario))
+        cells = grid(self.vary, self.seeds, self.scenario)
+        _check(metrics, cells[0].scenario)
+        results = runner.evaluate(cells)
         check_metrics(results, metrics)
         return rows_of(results, metrics)
 
@@ -108,6 +110,7 @@ class Plan:
         elif isinstance(now, int | float) and now > 0:
             low, high = max(1.0, now // 8) if is_whole else now / 8, now * 8.0
         else:
+            self.scenario({key: 1} if now is None else {})  # a key that is none says so
             raise ConfigError(f"--find {key}: it is {now} now; give the bounds with --between LOW,HIGH")
         return Search(key, direction, condition(hold), low, high, tolerance, is_whole)
 
@@ -135,11 +138,20 @@ class Plan:
         from headway.bench.sweep_search import find
 
         search = self.search(asked)
+        _check([search.hold.metric, *metrics], self.base)
         combinations = [dict(zip(self.vary, values, strict=True)) for values in product(*self.vary.values())]
         found = find(runner, search, combinations, self.seeds, self.scenario, runner.processes)
         results = [result for one in found for result in one.results]
         check_metrics(results or list(runner.store.results.values()), metrics)
         return [found_row(one, search, metrics) for one in found], [_note(one, search) for one in found]
+
+
+def _check(metrics: Sequence[str], scenario: "Scenario") -> None:
+    """Raise ConfigError for a metric that no run can have, before the first of them."""
+    from headway.bench.metrics import check_metric
+
+    for name in metrics:
+        check_metric(scenario, name)
 
 
 def _note(found: "Found", search: "Search") -> str:

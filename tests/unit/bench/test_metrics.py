@@ -1,8 +1,11 @@
+import msgspec
 import pytest
+from tests.sim.systems import SMALL, linear, scenario
 
-from headway.bench.metrics import Condition, condition, is_less_better, metric, numbers
+from headway.bench.metrics import Condition, check_metric, condition, is_less_better, metric, numbers
 from headway.bench.results import Tally
 from headway.bench.run_summary import Closing, PoolUse
+from headway.bench.simulated import simulate
 from headway.core.errors import ConfigError
 
 SUMMARY = Tally().summary(Closing(1.0, pool_use={"chat": PoolUse(2, 4, 0.5)}))
@@ -60,3 +63,27 @@ def test_times_failures_and_costs_are_better_when_less(name: str) -> None:
 @pytest.mark.parametrize("name", ["goodput_per_s", "attainment", "pools.chat.goodput_per_s"])
 def test_other_numbers_are_better_when_more(name: str) -> None:
     assert not is_less_better(name)
+
+
+SCENARIO = scenario(linear(name="chat"), workload=(msgspec.structs.replace(SMALL, name="talk"),))
+
+
+@pytest.mark.parametrize("name", ["atainment", "ttft_ms", "complete", "config_hash", "ttft_ms.p95.x", "cold.nothing"])
+def test_a_name_that_no_run_can_have_is_refused_without_a_run(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"no number '{name}'; did you mean"):
+        check_metric(SCENARIO, name)
+
+
+def test_workloads_and_pools_are_those_of_the_scenario() -> None:
+    with pytest.raises(ConfigError, match="workloads has no 'tall'; did you mean talk"):
+        check_metric(SCENARIO, "workloads.tall.attainment")
+    with pytest.raises(ConfigError, match="pool_use has no 'x'; there is chat"):
+        check_metric(SCENARIO, "pool_use.x.busy")
+
+
+def test_every_number_of_a_run_passes() -> None:
+    summary = simulate(SCENARIO).summary
+    found = [name for name, _ in numbers(summary) if name != "cold"]  # a group that this run has not got
+    assert {"workloads.talk.ttft_ms.p50", "pool_use.chat.counters.steps"} <= {*found}
+    for name in [*found, "cold.ttft_ms.p50"]:
+        check_metric(SCENARIO, name)

@@ -107,3 +107,21 @@ def test_without_seeds_a_sweep_runs_the_file_s_own(tmp_path: Path) -> None:
     asked = [str(path), "--vary", "pools.chat.replicas=1", "--results", str(kept), "--processes", "1"]
     assert CliRunner().invoke(app, asked).exit_code == 0
     assert json.loads(kept.read_text())["changes"]["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--vary", "pools.chat.replicas=1,2", "--metric", "nope"],
+        ["--vary", "pools.chat.replicas=1,2", "--show", "ttft_ms.p98"],
+        ["--find", "pools.chat.replicas", "--hold", "nope>=1"],
+        ["--find", "pools.chat.nope"],
+    ],
+)
+def test_a_name_that_is_none_is_refused_before_the_first_run(
+    scenario: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "simulate", None)  # a run would fail otherwise
+    done = CliRunner().invoke(app, [scenario, *asked, "--processes", "1"])
+    assert isinstance(done.exception, ConfigError)
+    assert "nope" in str(done.exception) or "ttft_ms.p98" in str(done.exception)
