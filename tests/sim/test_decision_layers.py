@@ -16,8 +16,10 @@ from headway.core.effects import Record, Send
 from headway.core.events import DrainAsked, MessageArrived
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.messages import Finished, Probed, Report
+from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import NS_PER_MS
+from headway.sched.diffusion.params import DiffusionParams, Preemption
 from headway.sched.dispatch import Patience
 from headway.sched.fleet.breaker import BreakerParams
 from headway.sched.fleet.health import HealthParams
@@ -49,6 +51,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("worker", "preempt"): "cache",
     ("worker", "handoff"): "pd",
     ("worker", "batch"): "batch",
+    ("worker", "interrupt"): "step",
 }
 A, B = NodeId("rep-0"), NodeId("rep-1")
 SOURCE = Path(headway.__file__).parent
@@ -124,11 +127,12 @@ def failing() -> Fleet:
 
 
 def painted() -> Fleet:
-    """Two pictures that wait behind a third: what a diffusion machine decides."""
-    ran = fleet(replicas=0, diffusion_replicas=1)
+    """Two small pictures that come while a large one is painted: what a diffusion machine decides."""
+    diffusion = DiffusionParams(order=PolicyChoice("sjf"), preempt=Preemption(price_s=0.0))
+    ran = fleet(replicas=0, diffusion_replicas=1, diffusion=diffusion, denoise=DenoiseCoefficients(1e6, 0.0, 1e4, 0.0))
     ran.offer(
-        DiffusionRequest(RequestId(f"pic-{n}"), TenantId("t"), DIFFUSION_MODEL, 2, 64 << n, 64, n, NS_PER_MS)
-        for n in range(3)
+        DiffusionRequest(RequestId(f"pic-{n}"), TenantId("t"), DIFFUSION_MODEL, steps, side, 64, n, at * NS_PER_MS)
+        for n, (steps, side, at) in enumerate([(40, 512, 1), (2, 64, 2), (2, 128, 2)])
     )
     ran.sim.run()
     return ran

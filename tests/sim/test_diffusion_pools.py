@@ -41,7 +41,7 @@ SERVED = [Served(MODEL, kind="diffusion")]
 def pool(
     order: str, name: str = "all", replicas: int = 2, truth: TruthParams | None = None, **params: int
 ) -> PoolParams:
-    stretch = {"stretch": 2.0} if order == "aging" else {}
+    stretch = {"stretch": 2.0} if order == "sjf_aging" else {}
     scheduler = DiffusionParams(order=PolicyChoice(order, stretch), batch_max=1, steps_per_plan=10)
     return PoolParams(
         name=name,
@@ -81,7 +81,7 @@ def waits(ran: Studio, source: DiffusionSource) -> tuple[np.ndarray, np.ndarray]
 def ran() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Waits at 0.9 of what two replicas can do, under each order and in two pools."""
     source = workload(0.9, replicas=2, count=600)
-    found = {order: waits(Studio(pool(order)).run(source), source) for order in ("fifo", "sjf", "aging")}
+    found = {order: waits(Studio(pool(order)).run(source), source) for order in ("fifo", "sjf", "sjf_aging")}
     short, long = pool("fifo", "short", 1, pixels_max=PIXELS), pool("fifo", "long", 1, pixels_min=PIXELS + 1)
     found["pools"] = waits(Studio(short, long).run(source), source)
     return found
@@ -100,17 +100,17 @@ def test_shortest_first_starves_the_long_and_aging_bounds_them(ran: dict[str, tu
     # SPEC F5
     _, fifo = ran["fifo"]
     _, sjf = ran["sjf"]
-    _, aging = ran["aging"]
+    _, aging = ran["sjf_aging"]
     assert np.quantile(sjf, 0.99) > 2 * np.quantile(fifo, 0.99)
     assert np.quantile(aging, 0.99) < 0.7 * np.quantile(sjf, 0.99)  # 36, 76 and 46 s
-    assert mean(ran["aging"]) < 0.8 * mean(ran["fifo"])
+    assert mean(ran["sjf_aging"]) < 0.8 * mean(ran["fifo"])
 
 
 def test_pools_keep_pictures_from_waiting_for_videos(ran: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     # SPEC F5, F6: vllm-omni#1679, #290: a long video blocks short images
     one = left_ns(COST, next(r.request for r in workload(0.9, 2, 1, (PICTURE,)).first())) / NS_PER_S  # type: ignore[arg-type]  # a picture
     assert np.quantile(ran["pools"][0], 0.99) < 4 * one
-    assert all(np.quantile(ran[order][0], 0.99) > 20 * one for order in ("fifo", "sjf", "aging"))
+    assert all(np.quantile(ran[order][0], 0.99) > 20 * one for order in ("fifo", "sjf", "sjf_aging"))
     assert ran["pools"][1].mean() > ran["fifo"][1].mean()  # the price: a replica of pictures cannot help with videos
 
 
@@ -138,9 +138,9 @@ def cobham(rate: float, short: tuple[float, float], long: tuple[float, float]) -
     return residual / (1 - first), residual / ((1 - first) * (1 - both))
 
 
-@pytest.mark.parametrize(("order", "by_length"), [("fifo", False), ("sjf", True), ("aging", False)])
+@pytest.mark.parametrize(("order", "by_length"), [("fifo", False), ("sjf", True), ("sjf_aging", False)])
 def test_a_replica_alone_is_the_queue_of_the_books(order: str, by_length: bool) -> None:  # SPEC J3, REFERENCE 3
-    shapes = (PICTURE,) if order == "aging" else (PICTURE, VIDEO)  # alike, aging is the order of arrival
+    shapes = (PICTURE,) if order == "sjf_aging" else (PICTURE, VIDEO)  # alike, aging is the order of arrival
     source = workload(0.8, replicas=1, count=400, shapes=shapes)
     found = Studio(pool(order, replicas=1, truth=EXACT)).run(source)
     told = {record.request: record.queue_wait_ms / 1e3 for record in found.evidence()}
@@ -181,7 +181,7 @@ def test_replicas_learn_what_their_plans_take_within_5_percent() -> None:  # SPE
 
 def test_the_same_seed_gives_the_same_waits_and_another_does_not() -> None:  # SPEC J6
     source = workload(0.8, replicas=2, count=60)
-    one, same, other = (waits(Studio(pool("aging"), seed=seed).run(source), source) for seed in (4, 4, 5))
+    one, same, other = (waits(Studio(pool("sjf_aging"), seed=seed).run(source), source) for seed in (4, 4, 5))
     assert np.array_equal(one[0], same[0])
     assert not np.array_equal(one[0], other[0])
 
@@ -229,7 +229,7 @@ def test_admission_by_the_known_duration_keeps_deadlines_past_the_knee() -> None
 
 def test_text_and_pictures_share_one_simulation() -> None:  # SPEC J1
     text = linear(name="text", model="llama-3.1-8b")
-    pictures = pool("aging", "draw", 2)
+    pictures = pool("sjf_aging", "draw", 2)
     wanted = scenario(
         text,
         pictures,

@@ -1,10 +1,11 @@
 """The belief of one diffusion replica: where the catalogue puts it, corrected by what plans took (SPEC F2).
 
 Efficiency and step-cache speed-up of a replica are constants that nobody knows exactly beforehand, so one factor is
-learned for all shapes and one for each shape that was seen often enough; a shape leans on the common factor until then.
+learned for all shapes, one for each shape and one for each size of its batches; what was seen seldom leans on the
+factor of what is more general. What batches gain is therefore measured wherever they have run.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -14,7 +15,8 @@ from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.cost.diffusion import decode_ns, encode_ns, gain, left_ns, step_ns
 
-_SHAPES_MAX: Final = 256  # of which the oldest is forgotten
+_SHAPES_MAX: Final = 256  # of which the oldest is forgotten; as many of shapes with a size
+_Key = TypeVar("_Key")
 
 
 class DenoiseCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +60,7 @@ class DenoiseCost:
         self._params = params or DenoiseCostParams()
         self._common = _Factor()
         self._shapes: dict[DenoiseShape, _Factor] = {}
+        self._sizes: dict[tuple[DenoiseShape, int], _Factor] = {}  # by pictures in the batch
         self._error: _Factor = _Factor()
 
     @property
@@ -83,21 +86,26 @@ class DenoiseCost:
             error=self.error,
         )
 
-    def factor(self, shape: DenoiseShape) -> float:
-        """Measured over catalogue, as far as known for this shape."""
-        known = self._shapes.get(shape)
+    def factor(self, shape: DenoiseShape, pictures: int | None = None) -> float:
+        """Measured over catalogue, as far as known for this shape, and for batches of so many pictures of it."""
+        of_shape = self._leaning(self._shapes.get(shape), self._common.value)
+        if pictures is None:
+            return of_shape
+        return self._leaning(self._sizes.get((shape, pictures)), of_shape)
+
+    def _leaning(self, known: _Factor | None, general: float) -> float:
         if known is None:
-            return self._common.value
+            return general
         trust = self._params.trust_plans
-        return (known.value * known.count + self._common.value * trust) / (known.count + trust)
+        return (known.value * known.count + general * trust) / (known.count + trust)
 
     def plan_ns(self, plan: DenoisePlan) -> Ns:
         """Predicted time of a plan."""
-        return round(plan_ns(self._start, plan) * self.factor(_shape(plan)))
+        return round(plan_ns(self._start, plan) * self.factor(_shape(plan), _pictures(plan)))
 
     def left_ns(self, request: DiffusionRequest, done: int | None = None) -> Ns:
         """Predicted time of a request alone, from now (None: from the steps that it came with) to its end."""
-        return round(left_ns(self._start, request, done) * self.factor(request.shape))
+        return round(left_ns(self._start, request, done) * self.factor(request.shape, request.n))
 
     @property
     def merges(self) -> bool:
@@ -105,25 +113,34 @@ class DenoiseCost:
         return self._start.merge_ns > 0
 
     def gain(self, shape: DenoiseShape, pictures: int) -> float:
-        """Predicted MFU(b)/MFU(1)."""
-        return gain(self._start, shape, pictures)
+        """MFU(b)/MFU(1): predicted, and measured where such batches and single pictures have run."""
+        return gain(self._start, shape, pictures) * self.factor(shape, 1) / self.factor(shape, pictures)
 
     def observe(self, plan: DenoisePlan, took_ns: Ns) -> None:
         """Fold in one measured plan."""
         params, predicted = self._params, plan_ns(self._start, plan)
         if took_ns <= 0 or predicted <= 0:
             return
-        shape, ratio = _shape(plan), took_ns / predicted
-        self._error.observe(abs(self.factor(shape) / ratio - 1.0), params.memory_plans)
+        shape, pictures, ratio = _shape(plan), _pictures(plan), took_ns / predicted
+        self._error.observe(abs(self.factor(shape, pictures) / ratio - 1.0), params.memory_plans)
         if not params.learn:
             return
         self._common.observe(ratio, params.memory_plans)
-        known = self._shapes.get(shape)
-        if known is None:
-            if len(self._shapes) >= _SHAPES_MAX:
-                del self._shapes[next(iter(self._shapes))]
-            known = self._shapes[shape] = _Factor()
-        known.observe(ratio, params.memory_plans)
+        _kept(self._shapes, shape).observe(ratio, params.memory_plans)
+        _kept(self._sizes, (shape, pictures)).observe(ratio, params.memory_plans)
+
+
+def _kept(factors: dict[_Key, _Factor], key: _Key) -> _Factor:
+    known = factors.get(key)
+    if known is None:
+        if len(factors) >= _SHAPES_MAX:
+            del factors[next(iter(factors))]
+        known = factors[key] = _Factor()
+    return known
+
+
+def _pictures(plan: DenoisePlan) -> int:
+    return sum(row.pictures for row in plan.rows)
 
 
 def _shape(plan: DenoisePlan) -> DenoiseShape:

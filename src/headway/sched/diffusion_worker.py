@@ -1,6 +1,7 @@
 """The request flow of a diffusion replica: submits, denoise plans, progress, ends and reports."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -90,10 +91,11 @@ class DiffusionWorker:
         timing, rows_run = event.timing, self.machine.open_rows
         took_ns = timing.done_ns - timing.started_ns
         failed = {failure.seq: failure for failure in event.failed}
-        rows = self.machine.done(event.step, took_ns, failed)
+        made = {row.seq: row.made for row in event.made}
+        saved = {seq: one.body for seq, things in made.items() for one in things if one.kind == "checkpoint"}
+        rows = self.machine.done(event.step, took_ns, failed, saved)
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
-        made = {row.seq: row.made for row in event.made}
         for failure in event.failed:
             if failure.seq in self._stays:
                 self._fail(self._stays[failure.seq], failure, event.at_ns)
@@ -101,8 +103,8 @@ class DiffusionWorker:
             stay = self._stays[row.seq]
             stay.did(row.start + row.count, event.stages)
             self.out.append(Send(stay.front, Progress(stay.request.id, stay.epoch, stay.done, row.total)))
-            if row.seq in made:
-                things = tuple(stay.numbered(one) for one in made[row.seq])
+            things = stay.told_of(made.get(row.seq, ()))
+            if things:
                 self.out.append(Send(stay.front, Artifacts(stay.request.id, stay.epoch, things)))
             if stay.done == row.total:
                 self._finish(stay, FinishReason.STOP, event.at_ns)
@@ -117,6 +119,9 @@ class DiffusionWorker:
         plan = self.machine.plan(at_ns)
         if plan is None:
             return
+        for seq in self.machine.take_interrupted():
+            self._stays[seq].exit(self._sums, at_ns)
+            self._stays[seq].preemptions += 1
         for row in plan.rows:
             stay = self._stays[row.seq]
             stay.enter(self._sums, at_ns)
@@ -161,7 +166,7 @@ class Sitting(Stay):
     def __init__(self, request: DiffusionRequest, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
         super().__init__(request, epoch, front, seq, at_ns)
         self.done = request.begun
-        self._previews = request.preview_steps
+        self._previews, self._is_saved = request.preview_steps, request.save_every > 0
         self._text_ns = self._encode_ns = self._decode_ns = 0
 
     def did(self, done: int, stages: StageTimes | None) -> None:
@@ -172,9 +177,14 @@ class Sitting(Stay):
             self._encode_ns += stages.vae_encode_ns
             self._decode_ns += stages.vae_decode_ns
 
-    def numbered(self, made: Made) -> Made:
-        """Number a preview over all replicas: an engine that goes on from a checkpoint knows only its own."""
-        return replace(made, index=bisect_right(self._previews, made.steps) - 1) if made.kind == "preview" else made
+    def told_of(self, made: Sequence[Made]) -> tuple[Made, ...]:
+        """What its front hears of. A checkpoint that made room here is nobody else's; previews are numbered over all
+        replicas, since an engine that goes on from a checkpoint knows only its own."""
+        asked = [one for one in made if one.kind != "checkpoint" or self._is_saved]
+        return tuple(
+            replace(one, index=bisect_right(self._previews, one.steps) - 1) if one.kind == "preview" else one
+            for one in asked
+        )
 
     def sat(self, marks: WorkerMarks, devices: int) -> WorkerMarks:
         """Add what only pictures have to the evidence; every device that the replica holds was busy with it."""

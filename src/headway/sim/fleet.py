@@ -8,7 +8,9 @@ import msgspec
 
 from headway.core.ids import ModelId, NodeId
 from headway.core.ports import Node
+from headway.core.reports import DenoiseCoefficients
 from headway.core.request import Request
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.sched.diffusion.machine import DiffusionMachine
@@ -40,6 +42,7 @@ class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: GroupParams | None = None  # the replicas run their steps in lockstep
     diffusion_replicas: int = 0
     diffusion: DiffusionParams = DiffusionParams()
+    denoise: DenoiseCoefficients | None = None  # what they believe of their work at first; unset: nothing, ever
     belief: StepCostParams = StepCostParams()
     truth: LinearTruth = LinearTruth()
     sim: SimParams = SimParams()
@@ -90,7 +93,8 @@ class Fleet:
     def build_painter(self, replica: NodeId, incarnation: int) -> DiffusionNode:
         """Build a diffusion replica's node as the simulation does, for a replay."""
         member = Membership(replica, incarnation, (FRONT, CONTROL))
-        machine = DiffusionMachine(self.params.diffusion)
+        params = self.params
+        machine = DiffusionMachine(params.diffusion, None if params.denoise is None else DenoiseCost(params.denoise))
         return DiffusionNode(member, machine, DIFFUSION_MODEL, self.params.worker)
 
     def machine(self, replica: NodeId) -> Machine:

@@ -20,7 +20,7 @@ def some_item(number: int, rng: Random) -> Item:
     """An item as the machine would make it."""
     request = DiffusionRequest(
         RequestId(f"req-{number}"),
-        TenantId("t"),
+        TenantId(f"t{rng.randint(0, 2)}"),
         ModelId("m"),
         rng.choice([4, 28]),
         rng.choice([64, 512]),

@@ -96,3 +96,15 @@ def test_a_rewrite_of_the_weights_comes_before_the_steps() -> None:  # SPEC F2
     assert plan_ns(merging, changed) == 14e6 + plan_ns(merging, middle(SMALL))
     assert not DenoiseCost(COST).merges
     assert DenoiseCost(merging).merges
+
+
+def test_the_gain_of_batches_is_measured_where_they_have_run() -> None:  # SPEC F4, vllm-omni#3831
+    cost = replace(COST, base_ns=1e7)  # believed to be paid once per pass, however many pictures
+    alone, four = (plan(SMALL, *(DenoiseRow(seq, 3, 2, 9) for seq in range(rows))) for rows in (1, 4))
+    belief = DenoiseCost(cost)
+    assert belief.gain(SMALL, 4) > 3
+    for _ in range(100):  # in truth four together take four times as long
+        belief.observe(alone, round(plan_ns(cost, alone)))
+        belief.observe(four, round(4 * plan_ns(cost, alone)))
+    assert belief.gain(SMALL, 4) == pytest.approx(1.0, rel=0.15)  # some trust in other sizes is left
+    assert belief.plan_ns(four) == pytest.approx(4 * plan_ns(cost, alone), rel=0.05)

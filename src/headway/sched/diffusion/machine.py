@@ -1,10 +1,12 @@
 """What a diffusion replica computes next: the order of its queue, homogeneous batches, a few denoise steps per plan.
 
-A batch is formed when the one before is over; it starts and ends together (SPEC F4). Who begins next is the order
-policy's choice, who joins is decided by equal keys and by the predicted gain.
+A batch is formed when the one before is over or gives way; it starts and ends together (SPEC F4). Who begins next is
+the order policy's choice, who joins is decided by equal keys and by the predicted gain.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,11 +15,15 @@ from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LoraUse
-from headway.core.units import NS_PER_S, Ns, s_from_ns
+from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.batches import Batches, plan_of
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
-from headway.sched.diffusion.protocols import Item, batch_key
+from headway.sched.diffusion.preemption import Preempter
+from headway.sched.diffusion.protocols import Item, TurnPolicy, Used, Waits, batch_key
 from headway.sched.diffusion.queue import WaitingLine
+
+_NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 class DiffusionMachine:
@@ -26,8 +32,15 @@ class DiffusionMachine:
     def __init__(self, params: DiffusionParams, belief: DenoiseCost | None = None) -> None:
         check(params, belief)
         self._params, self._belief = params, belief
-        self._line = WaitingLine(order_policy(params, belief))
-        self._caps = {(cap.height, cap.width, cap.frames): cap.batch_max for cap in params.caps}
+        order = order_policy(params, belief)
+        self._line, self._batches = WaitingLine(order), Batches(params, belief)
+        self._turns = order if isinstance(order, TurnPolicy) else None
+        self._preempter = None
+        if params.preempt is not None and belief is not None:
+            self._preempter = Preempter(params.preempt, self._batches)
+        self._is_saving = False  # the running batch is to make room, once it is saved
+        self._interrupted: list[int] = []  # since they were last asked for
+        self._preemptions = 0
         self._items: dict[int, Item] = {}
         self._batch: list[Item] = []
         self._last_seq = 0
@@ -59,6 +72,8 @@ class DiffusionMachine:
         self._last_seq += 1
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
         item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
+        if self._turns is not None:
+            self._turns.observe(Waits(item, frozenset(held.request.tenant for held in self._items.values())))
         self._items[item.seq] = item
         self._line.add(item)
         return item.seq
@@ -82,16 +97,20 @@ class DiffusionMachine:
         """Plan the next denoise steps; None when a plan is open or nobody waits. `at_ns` stamps what is decided."""
         if self._open is not None or not self._items:
             return None
+        self._is_saving = False
+        if self._batch and self._preempter is not None and len(self._line):
+            self._give_way(self._preempter, at_ns)
         if not self._batch:
             self._form(at_ns)
-        first = self._batch[0]
-        count = min(self._params.steps_per_plan, first.request.steps - first.done)
+        batch = self._batch
+        count = min(self._params.steps_per_plan, batch[0].request.steps - batch[0].done)
         leave, self._leave = tuple(self._leave), []
-        batch, plan = self._batch, self._plan(count, leave)
         self._open = replace(
-            plan,
+            plan_of(batch, count, self._step),
+            leave=leave,
+            merges=self._merges,
             new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
-            save=tuple(item.seq for item in batch if item.saves_after(count)),
+            save=tuple(item.seq for item in batch if self._is_saving or item.saves_after(count)),
             show=tuple(item.seq for item in batch if item.shows_after(count)),
         )
         for item in batch:
@@ -99,25 +118,46 @@ class DiffusionMachine:
         self._step, self._merges = self._step + 1, 0
         return self._open
 
-    def _plan(self, count: int, leave: tuple[int, ...] = ()) -> DenoisePlan:
-        request = self._batch[0].request
-        rows = [DenoiseRow(item.seq, item.done, count, request.steps, request.n) for item in self._batch]
-        return DenoisePlan(
-            self._step + 1,
-            self._step,
-            tuple(rows),
-            request.height,
-            request.width,
-            leave,
-            request.shape,
-            self._merges,
-        )
+    def _give_way(self, preempter: Preempter, at_ns: Ns) -> None:
+        """Interrupt the batch for what is more urgent. Rows that do not fit in the engine beside those interrupted
+        before are saved with their next steps first."""
+        batch, belief = self._batch, self._belief
+        for item in batch:
+            item.work_ns = 0 if belief is None else belief.left_ns(item.request, item.done)
+        switch = preempter.switch(batch, self._line, at_ns)
+        if switch is None:
+            return
+        resident = sum(item.is_known for item in self._items.values()) - len(batch)
+        if not preempter.fits(batch, resident):
+            if any(item.saved is None or item.saved[0] != item.done for item in batch):
+                self._is_saving = True
+                return
+            for item in batch:
+                self._to_host(item)
+        others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for item in batch[:ALTERNATIVES_MAX])
+        head = switch.head.request.id
+        for item in batch:
+            item.preemptions += 1
+            self._line.add(item)
+            self._interrupted.append(item.seq)
+            name = item.request.id
+            self._decisions.append(Decision("step", at_ns, "interrupt", head, switch.reason, others, name))
+        self._preemptions += len(batch)
+        self._batch = []
+
+    def _to_host(self, item: Item) -> None:
+        """Its state is here, and not in the engine any more."""
+        assert item.saved is not None  # it was asked for
+        done, body = item.saved
+        item.request, item.saved = replace(item.request, begun=done, checkpoint=body), None
+        item.is_known = False
+        self._leave.append(item.seq)
 
     def _form(self, at_ns: Ns) -> None:
         """Begin the next batch: the best of the queue, and those like it that pay."""
         ranked = self._line.first(ALTERNATIVES_MAX)
         head = ranked[0][1]
-        self._batch = self._joiners(head)
+        self._batch = self._batches.of(head, self._line)
         for item in self._batch:
             self._line.remove(item)
         wanted = head.request.loras
@@ -130,35 +170,16 @@ class DiffusionMachine:
             others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
             self._decisions.append(Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id))
 
-    def _joiners(self, head: Item) -> list[Item]:
-        """The head, and as many of its key as fit the cap, the gain and the duration."""
-        request, params = head.request, self._params
-        cap = min(params.batch_max, self._caps.get((request.height, request.width, request.frames), params.batch_max))
-        room = 1 if request.deterministic else max(1, cap // request.n)
-        alike = [item for item in self._line.alike(head, room + 1) if item is not head]
-        together = [head, *(item for item in alike if not item.request.deterministic)][:room]
-        while len(together) > 1 and not self._pays(request, len(together)):
-            together.pop()
-        return together
-
-    def _pays(self, request: DiffusionRequest, size: int) -> bool:
-        """True when `size` such requests together get enough more done per second, in time (SPEC F4)."""
-        belief, params = self._belief, self._params
-        if belief is None:
-            return True
-        shape = request.shape
-        if belief.gain(shape, size * request.n) < params.gain_min * belief.gain(shape, request.n):
-            return False
-        if params.batch_s_max is None:
-            return True
-        rows = tuple(DenoiseRow(seq, 0, request.steps, request.steps, request.n) for seq in range(size))
-        batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
-        return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
-
-    def done(self, step: int, took_ns: Ns | None = None, failed: Collection[int] = ()) -> list[DenoiseRow]:
+    def done(
+        self,
+        step: int,
+        took_ns: Ns | None = None,
+        failed: Collection[int] = (),
+        saved: Mapping[int, bytes] = _NOTHING,
+    ) -> list[DenoiseRow]:
         """Fold in a plan; return the rows that are still wanted. Complete and failed ones are over.
 
-        `took_ns` of the device teaches the belief, unless a row failed on the way.
+        `took_ns` of the device teaches the belief, unless a row failed on the way. `saved`: checkpoints that came.
         """
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
@@ -171,7 +192,12 @@ class DiffusionMachine:
             self.over(seq)
         wanted = [row for row in plan.rows if row.seq in self._items]
         for row in wanted:
-            self._items[row.seq].done += row.count
+            item = self._items[row.seq]
+            item.done += row.count
+            if self._is_saving and row.seq in saved:
+                item.saved = item.done, saved[row.seq]
+            if self._turns is not None and took_ns is not None:
+                self._turns.observe(Used(item, took_ns // len(plan.rows)))
             if row.start + row.count == row.total:
                 self.over(row.seq)
         return wanted
@@ -184,7 +210,7 @@ class DiffusionMachine:
         lost = [seq for seq, item in self._items.items() if item.is_known]
         for seq in lost:
             self.over(seq)
-        self._leave, self._merged = [], ()
+        self._leave, self._merged, self._is_saving = [], (), False
         return lost
 
     @property
@@ -197,6 +223,11 @@ class DiffusionMachine:
         out, self._decisions = self._decisions, []
         return out
 
+    def take_interrupted(self) -> list[int]:
+        """Return who was interrupted since the last call."""
+        out, self._interrupted = self._interrupted, []
+        return out
+
     # What reports tell
 
     @property
@@ -207,11 +238,7 @@ class DiffusionMachine:
     @property
     def queued_work_ns(self) -> Ns:
         """Believed time until all that it holds is done, one request after the other; 0 without a belief."""
-        belief, batch = self._belief, self._batch
-        if belief is None or not batch:
-            return self._line.work_ns
-        left = batch[0].request.steps - batch[0].done
-        return self._line.work_ns + (belief.plan_ns(self._plan(left)) if left else 0)
+        return self._line.work_ns + self._batches.left_ns(self._batch)
 
     @property
     def pixels(self) -> tuple[int, int | None]:
@@ -232,6 +259,11 @@ class DiffusionMachine:
     def steps(self) -> int:
         """Plans made so far."""
         return self._step
+
+    @property
+    def preemptions(self) -> int:
+        """Rows interrupted so far."""
+        return self._preemptions
 
     def check_invariants(self) -> None:
         """Raise InvariantError when queue, batch and items disagree, or a request ran past its steps."""

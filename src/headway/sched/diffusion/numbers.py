@@ -31,7 +31,7 @@ class DiffusionNumbers:
 
     def counters(self) -> Mapping[str, int]:
         """Monotonic counts."""
-        return {"denoise_steps": self._machine.steps}
+        return {"denoise_steps": self._machine.steps, "preemptions": self._machine.preemptions}
 
     def accounts(self) -> Sequence[AccountView]:
         """It charges nothing."""

@@ -24,6 +24,14 @@ class ShapeCap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: Positive = 1
 
 
+class Preemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch may be interrupted at a step boundary, and goes on later from where it was."""
+
+    times_max: Annotated[int, msgspec.Meta(ge=1)] = 2  # of one request; then its batch runs to its end
+    resident_max: Annotated[int, msgspec.Meta(ge=0)] = 4  # interrupted rows that stay in the engine; more are saved
+    price_s: Annotated[float, msgspec.Meta(ge=0)] = 0.05  # device time lost by one interruption
+
+
 class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a diffusion replica computes next."""
 
@@ -35,6 +43,7 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gain_min: Annotated[float, msgspec.Meta(ge=1)] = 1.05  # a batch must get so many times more done per second
     batch_s_max: Annotated[float, msgspec.Meta(gt=0)] | None = None  # predicted duration of a batch; unset: any
     caps: tuple[ShapeCap, ...] = ()
+    preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
 
 
 def order_policy(params: DiffusionParams, belief: DenoiseCost | None) -> OrderPolicy:
@@ -59,3 +68,5 @@ def check(params: DiffusionParams, belief: DenoiseCost | None) -> None:
             )
     if params.batch_s_max is not None and belief is None:
         raise ConfigError("batch_s_max needs a belief about durations, and there is none; unset batch_s_max")
+    if params.preempt is not None and belief is None:
+        raise ConfigError("preempt needs a belief about durations, and there is none; unset preempt")

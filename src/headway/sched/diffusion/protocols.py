@@ -1,9 +1,10 @@
 """What the diffusion machine keeps of a request, and what an order policy sees and says."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from headway.core.ids import TenantId
 from headway.core.request import DiffusionRequest, LoraUse
 from headway.core.units import Ns
 
@@ -67,6 +68,8 @@ class Item(msgspec.Struct, eq=False):
     work_ns: Ns = 0
     done: int = 0
     is_known: bool = False
+    preemptions: int = 0
+    saved: tuple[int, bytes] | None = None  # steps and checkpoint, taken to make room for others
 
     def saves_after(self, count: int) -> bool:
         """True when its checkpoint is due within the next `count` steps; none is taken of what is complete."""
@@ -80,8 +83,35 @@ class Item(msgspec.Struct, eq=False):
 
 
 class OrderPolicy(Protocol):
-    """Says who begins next. A batch that has begun runs to its end."""
+    """Says who begins next, and with preemption who may interrupt whom."""
 
     def rank(self, item: Item) -> Rank:
         """Smallest is next. Unique, and fixed while the item waits. Writes nothing."""
+        ...
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """A request has come. `active`: tenants that have requests here beside it."""
+
+    item: Item
+    active: frozenset[TenantId]
+
+
+class Used(msgspec.Struct, frozen=True):
+    """A plan is over; `device_ns` of it was this request's share."""
+
+    item: Item
+    device_ns: Ns
+
+
+@runtime_checkable
+class TurnPolicy(OrderPolicy, Protocol):
+    """An order policy that gives turns: between tenants the least served is next, within one the smallest rank."""
+
+    def served_ns(self, tenant: TenantId) -> Ns:
+        """What it has had so far. Writes nothing."""
+        ...
+
+    def observe(self, event: Waits | Used) -> None:
+        """Learn. The only method that may change policy state."""
         ...

@@ -1,21 +1,31 @@
 """The requests that wait at a diffusion replica, in the order of its policy and by the batch they could share."""
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TypeVar
 
+from headway.core.ids import TenantId
 from headway.core.units import Ns
-from headway.sched.diffusion.protocols import BatchKey, Item, OrderPolicy, Rank
+from headway.sched.diffusion.protocols import BatchKey, Item, OrderPolicy, Rank, TurnPolicy
 
 _Entry = tuple[Rank, int, Item]
+_Key = TypeVar("_Key")
 
 
 class WaitingLine:
-    """Sorted by rank, over all and per key; both are fixed while an item waits. O(log n) search, O(n) moves."""
+    """Sorted by rank, over all, per key and per tenant; all are fixed while an item waits. O(log n) search, O(n) moves.
+
+    With a policy that gives turns, the heads of the tenants are compared by what each has had.
+    """
 
     def __init__(self, order: OrderPolicy) -> None:
         self.work_ns: Ns = 0
         self._order = order
+        self._turns = order if isinstance(order, TurnPolicy) else None
         self._all: list[_Entry] = []
         self._by_key: dict[tuple[BatchKey, int], list[_Entry]] = {}
+        self._by_tenant: dict[TenantId, list[_Entry]] = {}  # where turns are given
 
     def __len__(self) -> int:
         return len(self._all)
@@ -25,6 +35,8 @@ class WaitingLine:
         entry = (self._order.rank(item), item.seq, item)
         insort(self._all, entry)
         insort(self._by_key.setdefault((item.key, item.done), []), entry)
+        if self._turns is not None:
+            insort(self._by_tenant.setdefault(item.request.tenant, []), entry)
         self.work_ns += item.work_ns
 
     def remove(self, item: Item) -> bool:
@@ -32,26 +44,60 @@ class WaitingLine:
         entry = (self._order.rank(item), item.seq, item)
         if not _take(self._all, entry):
             return False
-        key = item.key, item.done
-        alike = self._by_key[key]
-        _take(alike, entry)
-        if not alike:
-            del self._by_key[key]
+        _take_from(self._by_key, (item.key, item.done), entry)
+        if self._turns is not None:
+            _take_from(self._by_tenant, item.request.tenant, entry)
         self.work_ns -= item.work_ns
         return True
 
     def first(self, count: int) -> list[tuple[Rank, Item]]:
-        """The next `count`, best first."""
-        return [(rank, item) for rank, _seq, item in self._all[:count]]
+        """The next `count`, best first, as if each had its believed time before the one after it is chosen."""
+        if self._turns is None:
+            return [(rank, item) for rank, _seq, item in self._all[:count]]
+        heads: list[tuple[Ns, Rank, int]] = []
+        lines = list(self._by_tenant.items())
+        for line, (tenant, entries) in enumerate(lines):
+            heappush(heads, (self._turns.served_ns(tenant), entries[0][0], line))
+        out: list[tuple[Rank, Item]] = []
+        places = [0] * len(lines)
+        while heads and len(out) < count:
+            served_ns, rank, line = heappop(heads)
+            entries = lines[line][1]
+            item = entries[places[line]][2]
+            out.append(((served_ns, *rank), item))
+            places[line] += 1
+            if places[line] < len(entries):
+                served_ns += item.work_ns // item.request.tenant_weight
+                heappush(heads, (served_ns, entries[places[line]][0], line))
+        return out
+
+    def precedes(self, item: Item, others: Sequence[Item]) -> bool:
+        """True when the item would go before all of them, if they waited too."""
+        rank = self._standing(item)
+        return all(rank < self._standing(other) for other in others)
+
+    def _standing(self, item: Item) -> Rank:
+        rank = self._order.rank(item)
+        return rank if self._turns is None else (self._turns.served_ns(item.request.tenant), *rank)
 
     def alike(self, head: Item, count: int) -> list[Item]:
         """The next `count` of one key that have come as far, best first: a batch ends together."""
         return [item for _rank, _seq, item in self._by_key.get((head.key, head.done), ())[:count]]
 
     def check(self) -> bool:
-        """True when both views hold the same items, in order."""
+        """True when all views hold the same items, in order."""
         parts = sorted(entry for entries in self._by_key.values() for entry in entries)
+        shares = sorted(entry for entries in self._by_tenant.values() for entry in entries)
+        if self._turns is not None and shares != self._all:
+            return False
         return parts == self._all and self.work_ns == sum(entry[2].work_ns for entry in self._all)
+
+
+def _take_from(lists: dict[_Key, list[_Entry]], key: _Key, entry: _Entry) -> None:
+    entries = lists[key]
+    _take(entries, entry)
+    if not entries:
+        del lists[key]
 
 
 def _take(entries: list[_Entry], entry: _Entry) -> bool:

@@ -11,7 +11,7 @@ def test_it_counts_requests_and_steps_and_no_tokens() -> None:
     painter.add(picture("req-1"))
     painter.add(picture("req-2"))
     painter.plan()
-    assert (numbers.waiting, numbers.running, numbers.counters()) == (1, 1, {"denoise_steps": 1})
+    assert (numbers.waiting, numbers.running, numbers.counters()) == (1, 1, {"denoise_steps": 1, "preemptions": 0})
     assert (numbers.waiting_prefill_tokens, numbers.running_kv_tokens, numbers.kv_blocks_free) == (0, 0, 0)
     assert numbers.step_cost is None
     assert numbers.accounts() == ()

@@ -10,7 +10,7 @@ def order(stretch: float) -> list[list[int]]:
     """A long request, and short ones that come half and one and a half times its work later."""
     long = picture("req-1", steps=100)
     work = left_ns(COST, long)
-    painter = machine(order=PolicyChoice("aging", {"stretch": stretch}), batch_max=1)
+    painter = machine(order=PolicyChoice("sjf_aging", {"stretch": stretch}), batch_max=1)
     painter.add(long)
     painter.add(picture("req-2", steps=1, arrived_ns=work // 2))
     painter.add(picture("req-3", steps=1, arrived_ns=work * 3 // 2))

@@ -7,7 +7,7 @@ import msgspec
 from headway.sched.diffusion.protocols import Item, Rank
 
 
-class Aging:
+class SjfAging:
     """rank = arrival + stretch * work: a second of waiting outweighs 1 / stretch seconds of work.
 
     Who arrives stretch * work after a request of that much work can never overtake it, so that its wait is bounded by

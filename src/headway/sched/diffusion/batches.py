@@ -1,0 +1,58 @@
+"""Who runs together, and for how long: equal keys, caps per shape, a gain that pays, a duration that is bounded."""
+
+from collections.abc import Sequence
+
+from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.request import DiffusionRequest
+from headway.core.units import NS_PER_S, Ns
+from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.protocols import Item
+from headway.sched.diffusion.queue import WaitingLine
+
+
+class Batches:
+    """Asks; it moves no request."""
+
+    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None) -> None:
+        self._params, self._belief = params, belief
+        self._caps = {(cap.height, cap.width, cap.frames): cap.batch_max for cap in params.caps}
+
+    def of(self, head: Item, line: WaitingLine) -> list[Item]:
+        """The head, and as many of its key that have come as far as fit the cap, the gain and the duration."""
+        request, params = head.request, self._params
+        cap = min(params.batch_max, self._caps.get((request.height, request.width, request.frames), params.batch_max))
+        room = 1 if request.deterministic else max(1, cap // request.n)
+        alike = [item for item in line.alike(head, room + 1) if item is not head]
+        together = [head, *(item for item in alike if not item.request.deterministic)][:room]
+        while len(together) > 1 and not self._pays(request, len(together)):
+            together.pop()
+        return together
+
+    def _pays(self, request: DiffusionRequest, size: int) -> bool:
+        """True when `size` such requests together get enough more done per second, in time (SPEC F4)."""
+        belief, params = self._belief, self._params
+        if belief is None:
+            return True
+        shape = request.shape
+        if belief.gain(shape, size * request.n) < params.gain_min * belief.gain(shape, request.n):
+            return False
+        if params.batch_s_max is None:
+            return True
+        rows = tuple(DenoiseRow(seq, 0, request.steps, request.steps, request.n) for seq in range(size))
+        batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
+        return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
+
+    def left_ns(self, batch: Sequence[Item]) -> Ns:
+        """Believed time until a batch is over; 0 without a belief."""
+        if self._belief is None or not batch:
+            return 0
+        left = batch[0].request.steps - batch[0].done
+        return self._belief.plan_ns(plan_of(batch, left)) if left else 0
+
+
+def plan_of(batch: Sequence[Item], count: int, step: int = 0) -> DenoisePlan:
+    """`count` steps of every row of a batch, after `step` plans."""
+    request = batch[0].request
+    rows = tuple(DenoiseRow(item.seq, item.done, count, request.steps, request.n) for item in batch)
+    return DenoisePlan(step + 1, step, rows, request.height, request.width, shape=request.shape)

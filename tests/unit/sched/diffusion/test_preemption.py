@@ -1,0 +1,147 @@
+"""Step-boundary preemption (SPEC F6). vllm-omni#1679: a long video blocks short pictures."""
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.sched.diffusion.pictures import COST, machine, picture
+
+from headway.core.errors import ConfigError
+from headway.core.plans import DenoisePlan
+from headway.core.request import DiffusionRequest, Slo
+from headway.cost.diffusion import left_ns
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams, Preemption
+from headway.sched.registry import PolicyChoice
+
+FREE = Preemption(price_s=0.0)
+LONG = picture("req-long", steps=20, size=256)
+LONG_NS = left_ns(COST, LONG)
+
+
+def short(number: int = 1, **more: object) -> DiffusionRequest:
+    return picture(f"req-short-{number}", steps=1, size=64, **more)  # type: ignore[arg-type]  # fields by name
+
+
+def painting(preempt: Preemption | None, order: str = "sjf", **params: object) -> DiffusionMachine:
+    return machine(preempt=preempt, order=PolicyChoice(order), batch_max=2, **params)
+
+
+def stepped(painter: DiffusionMachine, at_ns: int = 0) -> DenoisePlan:
+    """One plan, done; what it was asked to save is saved."""
+    plan = painter.plan(at_ns)
+    assert plan is not None
+    painter.done(plan.step, saved=dict.fromkeys(plan.save, b"state"))
+    painter.check_invariants()
+    return plan
+
+
+def rows(plan: DenoisePlan) -> list[tuple[int, int]]:
+    return [(row.seq, row.start) for row in plan.rows]
+
+
+def test_a_batch_that_has_begun_runs_to_its_end_unless_preemption_is_asked_for() -> None:
+    painter = painting(None)
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    assert rows(stepped(painter)) == [(1, 1)]
+
+
+def test_a_short_picture_interrupts_a_long_one_which_goes_on_where_it_was() -> None:
+    painter = painting(FREE)
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    plan = stepped(painter)
+    assert rows(plan) == [(2, 0)]
+    assert plan.leave == ()  # its state stays in the engine
+    assert painter.take_interrupted() == [1]
+    resumed = stepped(painter)
+    assert (rows(resumed), resumed.new) == ([(1, 1)], ())
+    (made,) = [one for one in painter.take_decisions() if one.kind == "interrupt"]
+    assert (made.level, made.chosen, made.request) == ("step", "req-short-1", "req-long")
+
+
+@pytest.mark.parametrize("order", ["fifo", "sjf_aging"])
+def test_the_order_decides_who_is_more_urgent(order: str) -> None:
+    painter = painting(FREE, order)
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short(arrived_ns=6 * LONG_NS))  # aging: later than five times the work of the long one
+    assert rows(stepped(painter)) == [(1, 1)]
+
+
+def test_what_is_won_must_exceed_what_the_others_lose_and_the_price() -> None:
+    for price_s, interrupts in ((0.5 * LONG_NS / 1e9, True), (1.5 * LONG_NS / 1e9, False)):
+        painter = painting(Preemption(price_s=price_s))
+        painter.add(LONG)
+        stepped(painter)
+        painter.add(short())
+        assert (rows(stepped(painter)) == [(2, 0)]) is interrupts
+
+
+def test_two_of_a_batch_lose_twice() -> None:
+    painter = painting(FREE, gain_min=1.0)
+    for number in range(2):
+        painter.add(replace(LONG, id=f"req-{number}", steps=4))
+    stepped(painter)
+    stepped(painter)  # 1056 us of both are left, 544 of each
+    painter.add(picture("req-9", steps=13, size=80))  # 533 us, which two would wait for
+    assert rows(stepped(painter)) == [(1, 2), (2, 2)]
+
+
+def test_a_request_is_interrupted_so_often_and_no_more() -> None:
+    painter = painting(Preemption(times_max=2, price_s=0.0))
+    painter.add(LONG)
+    stepped(painter)
+    seen = []
+    for number in range(3):
+        painter.add(short(number))
+        seen.append(rows(stepped(painter))[0][0])
+        if seen[-1] != 1:
+            stepped(painter)
+    assert seen == [2, 3, 1]
+
+
+def test_rows_that_do_not_fit_in_the_engine_are_saved_first() -> None:
+    painter = painting(Preemption(resident_max=0, price_s=0.0))
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    saving = stepped(painter)
+    assert (rows(saving), saving.save) == ([(1, 1)], (1,))
+    switched = stepped(painter)
+    assert (rows(switched), switched.leave) == ([(2, 0)], (1,))
+    back = stepped(painter)
+    assert rows(back) == [(1, 2)]
+    ((seq, request),) = [(new.seq, new.request) for new in back.new]
+    assert (seq, request.begun, request.checkpoint) == (1, 2, b"state")
+
+
+def test_a_waiting_one_that_is_cancelled_is_forgotten_by_the_engine_too() -> None:
+    painter = painting(FREE)
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    painter.add(short(2))
+    stepped(painter)
+    painter.stop(1)
+    painter.add(short(3))
+    assert stepped(painter).leave == (1,)
+
+
+def test_a_deadline_interrupts_what_has_time() -> None:
+    for due_ns, interrupts in ((LONG_NS, True), (LONG_NS * 99 // 100, False)):
+        painter = painting(FREE, "least_slack")
+        video = replace(LONG, slo=Slo(e2e_deadline_ns=due_ns))
+        painter.add(video)
+        stepped(painter)
+        for _ in range(14):
+            stepped(painter)
+        urgent = picture("req-2", steps=15, size=256, slo=Slo(e2e_deadline_ns=LONG_NS * 95 // 100))
+        painter.add(urgent)  # takes three times as long as what is left of the other, and would be late behind it
+        assert (rows(stepped(painter))[0][0] == 2) is interrupts
+
+
+def test_it_needs_a_belief() -> None:
+    with pytest.raises(ConfigError, match="preempt needs a belief"):
+        DiffusionMachine(DiffusionParams(preempt=FREE))
