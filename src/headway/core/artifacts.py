@@ -1,6 +1,6 @@
 """What a diffusion engine hands back beside times: pictures, videos, previews, checkpoints, and what went wrong."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -9,6 +9,7 @@ from headway.core.plans import StepTiming
 from headway.core.units import Ns
 
 ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
+BAD_CHECKPOINT: Final = "bad_checkpoint"
 Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
 
 
@@ -34,7 +35,8 @@ class RowMade(msgspec.Struct, frozen=True):
 
 
 class RowFailed(msgspec.Struct, frozen=True):
-    """One row failed by its own fault (`bad_input`) or for want of room (`out_of_memory`); the others are well.
+    """One row failed by its own fault (`bad_input`), for want of room (`out_of_memory`), because its checkpoint is of
+    other weights or steps (`bad_checkpoint`: from its beginning it would run), or by the engine's; the others are well.
 
     The engine has forgotten it; no later plan names it.
     """

@@ -197,6 +197,13 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
         )
 
     @property
+    def skipped_steps(self) -> int:
+        """First steps that an edit does not run, because it begins from a picture: its steps are counted with them."""
+        if self.strength >= 1.0:
+            return 0
+        return int(max(self.steps - min(self.steps * self.strength, self.steps), 0))
+
+    @property
     def preview_steps(self) -> tuple[int, ...]:
         """Steps after which it is shown unfinished: preview k after the k-th of them, however often it is resumed."""
         count = self.content.previews + 1

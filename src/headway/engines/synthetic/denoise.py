@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from headway.core.artifacts import Denoised, Made, RowFailed, RowMade, StageTimes
+from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StageTimes
 from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise, StepTiming
 from headway.core.request import DiffusionRequest
@@ -46,7 +46,6 @@ class _Kept(msgspec.Struct):
     request: DiffusionRequest
     done: int
     states: tuple[bytes, ...]
-    previews: int = 0
 
 
 class SyntheticDenoiser:
@@ -101,7 +100,7 @@ class SyntheticDenoiser:
             _check(request)
             self._kept[new.seq] = _resumed(request) if request.begun else _fresh(request)
         except RequestError as error:
-            return RowFailed(new.seq, "bad_input", str(error))
+            return RowFailed(new.seq, error.code or "bad_input", str(error))
         return None
 
     def _step(self, plan: DenoisePlan, row: DenoiseRow, kept: _Kept) -> RowMade:
@@ -120,8 +119,8 @@ class SyntheticDenoiser:
         if row.seq in plan.show:
             request = kept.request
             shown = grid_png(request.height, request.width, kept.states[0])
-            made.append(Made("preview", shown, kept.previews, kept.done, request.seed))
-            kept.previews += 1
+            number = sum(step <= kept.done for step in request.preview_steps)
+            made.append(Made("preview", shown, max(0, number - 1), kept.done, request.seed))
         return RowMade(row.seq, tuple(made))
 
 
@@ -161,11 +160,14 @@ def _resumed(request: DiffusionRequest) -> _Kept:
     try:
         saved = msgspec.msgpack.decode(request.checkpoint, type=_Saved)
     except msgspec.MsgspecError as error:
-        raise RequestError(f"the checkpoint of request {request.id} is unreadable: {error}") from error
+        raise RequestError(
+            f"the checkpoint of request {request.id} is unreadable: {error}", code=BAD_CHECKPOINT
+        ) from error
     if saved.done != request.begun or len(saved.states) != request.n:
         raise RequestError(
             f"request {request.id} has begun {request.begun} steps of {request.n} pictures, its checkpoint holds "
-            f"{saved.done} steps of {len(saved.states)}"
+            f"{saved.done} steps of {len(saved.states)}",
+            code=BAD_CHECKPOINT,
         )
     return _Kept(request, saved.done, saved.states)
 

@@ -105,19 +105,20 @@ def test_a_checkpoint_goes_on_in_another_process_to_the_same_picture() -> None:
 def test_a_checkpoint_of_other_steps_is_refused() -> None:
     body = run(SyntheticDenoiser(FREE), [asked()], 0, 3, save=(0,)).made[0].made[0].body
     done = run(SyntheticDenoiser(FREE), [asked(begun=2, checkpoint=body)], 2, 1)
-    assert [(failure.seq, failure.code) for failure in done.failed] == [(0, "bad_input")]
+    assert [(failure.seq, failure.code) for failure in done.failed] == [(0, "bad_checkpoint")]
     assert "begun 2 steps" in done.failed[0].message
 
 
 def test_previews_are_numbered_and_differ_from_the_picture() -> None:
     denoiser = SyntheticDenoiser(FREE)
-    shown = [run(denoiser, [asked()], step, 1, show=(0,)).made[0].made[0] for step in range(3)]
+    request = asked(content=Content("a red circle", previews=3))
+    shown = [run(denoiser, [request], step, 1, show=(0,)).made[0].made[0] for step in range(3)]
     assert [(each.kind, each.index, each.steps) for each in shown] == [
         ("preview", 0, 1),
         ("preview", 1, 2),
         ("preview", 2, 3),
     ]
-    picture = run(denoiser, [asked()], 3, 1, show=(0,)).made[0].made
+    picture = run(denoiser, [request], 3, 1, show=(0,)).made[0].made
     assert [each.kind for each in picture] == ["picture"]
     assert picture[0].body not in [each.body for each in shown]
 

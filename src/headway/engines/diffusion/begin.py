@@ -1,0 +1,151 @@
+"""Makes the row of a new request: checks it, encodes prompt and pictures, draws its noise, or reads its checkpoint."""
+
+from collections.abc import Callable
+
+import msgspec
+import torch
+
+from headway.core.errors import RequestError
+from headway.core.plans import NewDenoise
+from headway.core.request import DiffusionRequest
+from headway.core.units import Ns
+from headway.engines.diffusion.embeddings import EmbeddingCache
+from headway.engines.diffusion.families.protocol import Embedding, Size, TakesMasks, TakesPictures
+from headway.engines.diffusion.loading import Loaded
+from headway.engines.diffusion.pictures import open_mask, open_picture
+from headway.engines.diffusion.rows import Edit, Row, read
+from headway.engines.diffusion.solver import Solver
+from headway.engines.diffusion.stages import LocalStages
+
+
+class Spent(msgspec.Struct):
+    """Time of the stages of one plan, as it adds up."""
+
+    text_encode_ns: Ns = 0
+    vae_encode_ns: Ns = 0
+    denoise_ns: Ns = 0
+    vae_decode_ns: Ns = 0
+
+
+class Beginner:
+    """Makes rows. `guidance_scale`: of a request that names none; None: the family's."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        stages: LocalStages,
+        cache: EmbeddingCache,
+        clock: Callable[[], Ns],
+        guidance_scale: float | None,
+    ) -> None:
+        self._loaded, self._family, self._stages = loaded, loaded.family, stages
+        self._cache, self._clock = cache, clock
+        self._guidance_scale = loaded.family.guidance_scale if guidance_scale is None else guidance_scale
+
+    def row(self, new: NewDenoise, spent: Spent) -> Row:
+        """The row of a request. Raises RequestError for what it cannot have, BadCheckpoint."""
+        request, family = new.request, self._family
+        size = Size(request.height, request.width, request.frames)
+        self._check(request, size)
+        scale = request.guidance_scale or self._guidance_scale
+        solver = self.solver(request.steps, size, request.skipped_steps)
+        if request.begun:
+            saved = read(request, self._loaded.model_hash, self._loaded.device)
+            solver.restore(saved.plain, saved.group("solver."))
+            edit = saved.group("edit.")
+            return Row(
+                new.seq,
+                request,
+                size,
+                saved.tensors["latents"],
+                solver,
+                saved.group("positive."),
+                saved.group("negative.") or None,
+                scale,
+                saved.done,
+                Edit(edit["clean"], edit["noise"], edit["mask"]) if edit else None,
+            )
+        began = self._clock()
+        positive, negative = self._embeddings(request, scale)
+        spent.text_encode_ns += self._clock() - began
+        row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale)
+        generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
+        if request.content.pictures:
+            began = self._clock()
+            self._edit(row, generators)
+            spent.vae_encode_ns += self._clock() - began
+        else:
+            grid = torch.cat([family.noise(size, generator) for generator in generators])
+            row.latents = solver.start(family.pack(grid.to(self._loaded.device)))
+        return row
+
+    def solver(self, steps: int, size: Size, skipped: int) -> Solver:
+        """A scheduler of its own for one request."""
+        model = self._loaded.pipeline.scheduler
+        scheduler = type(model).from_config(model.config)
+        self._family.set_timesteps(scheduler, steps, size)
+        return Solver(scheduler, skipped)
+
+    def _embeddings(self, request: DiffusionRequest, scale: float) -> tuple[Embedding, Embedding | None]:
+        said = request.content
+        positive = self._cache.get(said.prompt, self._stages.encode)
+        if scale <= 1.0 or not self._family.is_guided_by_pairs:
+            return positive, None
+        return positive, self._cache.get(said.negative_prompt or self._family.empty_prompt, self._stages.encode)
+
+    def _edit(self, row: Row, generators: list[torch.Generator]) -> None:
+        """Begin from a picture, at the noise level that the strength says; keep what a mask needs."""
+        request, family, device = row.request, self._family, self._loaded.device
+        if not isinstance(family, TakesPictures):
+            raise RequestError("this model takes no pictures")
+        picture = open_picture(request.content.pictures[0])
+        clean, noise = [], []
+        for generator in generators:  # the order of draws is the pipeline's: the encoder's, then the noise
+            clean.append(family.encode_picture(picture, row.size, generator))
+            noise.append(family.noise(row.size, generator).to(device))
+        image, noises = torch.cat(clean), torch.cat(noise)
+        row.latents = family.pack(row.solver.mixed(image, noises, request.skipped_steps))
+        if request.content.mask is not None and isinstance(family, TakesMasks):
+            mask = family.encode_mask(open_mask(request.content.mask, picture.size), row.size)
+            packed = family.pack(mask).expand(request.n, -1, -1)
+            row.edit = Edit(family.pack(image), family.pack(noises), packed)
+
+    def _check(self, request: DiffusionRequest, size: Size) -> None:
+        family, said = self._family, request.content
+        why = family.check(size)
+        if why is not None:
+            raise RequestError(f"request {request.id}: {why}")
+        for wrong, words in (
+            (size.frames > 1 and not family.makes_videos, "this model makes pictures, no videos"),
+            (said.form == "mp4" and not family.makes_videos, "this model makes pictures, no videos"),
+            (said.form != "mp4" and size.frames > 1, f"{size.frames} frames are a video, made as mp4, not {said.form}"),
+            (said.form == "mp4" and request.fps < 1, f"a video at {request.fps} frames per second; at least 1"),
+            (said.form not in ("png", "jpeg", "webp", "mp4"), f"no such form of an answer: {said.form!r}"),
+            (bool(said.pictures) and not isinstance(family, TakesPictures), "this model takes no pictures"),
+            (len(said.pictures) > 1, f"{len(said.pictures)} pictures; this model edits one and takes no references"),
+            (said.mask is not None and not isinstance(family, TakesMasks), "this model takes no masks"),
+            (said.mask is not None and not said.pictures, "a mask without the picture that it is of"),
+            (not said.pictures and request.strength < 1.0, f"strength {request.strength} without a picture"),
+            (request.skipped_steps >= request.steps, f"strength {request.strength} leaves no step of {request.steps}"),
+            (bool(request.loras), "adapters are not served by this engine"),
+            (bool(request.control_nets or request.image_prompts), "control nets and image prompts are not served"),
+            (request.solver not in ("", self._solver), f"solver {request.solver!r}; this model's is {self._solver}"),
+            (
+                request.dtype not in ("", self._dtype),
+                f"dtype {request.dtype!r}; this model was loaded as {self._dtype}",
+            ),
+        ):
+            if wrong:
+                raise RequestError(f"request {request.id}: {words}")
+        scale = request.guidance_scale or self._guidance_scale
+        if said.negative_prompt and not (family.is_guided_by_pairs and scale > 1.0):
+            needs = "guidance_scale above 1" if family.is_guided_by_pairs else "a model that is not guidance-distilled"
+            raise RequestError(f"request {request.id}: a negative prompt needs {needs}; guidance_scale is {scale}")
+
+    @property
+    def _solver(self) -> str:
+        return type(self._loaded.pipeline.scheduler).__name__
+
+    @property
+    def _dtype(self) -> str:
+        return str(self._loaded.dtype).removeprefix("torch.")

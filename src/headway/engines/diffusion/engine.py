@@ -1,0 +1,212 @@
+"""The diffusion engine: performs denoise plans on one pipeline, stage by stage and step by step."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import torch
+
+from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StageTimes
+from headway.core.errors import InvariantError, RequestError
+from headway.core.plans import DenoisePlan, NewDenoise, StepTiming
+from headway.core.request import DenoiseShape
+from headway.core.units import Ns
+from headway.engines.diffusion.batch import Batcher, alike
+from headway.engines.diffusion.begin import Beginner, Spent
+from headway.engines.diffusion.embeddings import EmbeddingCache
+from headway.engines.diffusion.families.protocol import Size, Work
+from headway.engines.diffusion.loading import Loaded
+from headway.engines.diffusion.memory import is_out_of_memory, release
+from headway.engines.diffusion.outputs import finished, preview
+from headway.engines.diffusion.rows import BadCheckpoint, Row, save
+from headway.engines.diffusion.stages import LocalStages
+
+MIB: Final = 1 << 20
+_TRIES: Final = 3  # of one forward pass that is measured; the fastest counts
+
+
+class RunSettings(msgspec.Struct, frozen=True):
+    """How the engine runs what was loaded."""
+
+    cache_mb: int = 64  # of prompt embeddings
+    tile_pixels: int | None = None  # frames above are decoded in tiles; None: only those that do not fit otherwise
+    guidance_scale: float | None = None  # of a request that names none; None: the family's
+
+
+class DiffusionEngine:
+    """Called from one thread. A row that fails by itself is told and forgotten; the others go on."""
+
+    def __init__(self, loaded: Loaded, settings: RunSettings, clock: Callable[[], Ns]) -> None:
+        self._loaded, self._family, self._clock = loaded, loaded.family, clock
+        self.stages = LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
+        self.embeddings = EmbeddingCache(loaded.encoder_hash, settings.cache_mb * MIB)
+        self._beginner = Beginner(loaded, self.stages, self.embeddings, self._now, settings.guidance_scale)
+        self._batcher = Batcher(loaded.family)
+        self._rows: dict[int, Row] = {}
+        self._failed: list[RowFailed] = []
+
+    @property
+    def held(self) -> int:
+        """Rows whose state is kept."""
+        return len(self._rows)
+
+    @torch.inference_mode()
+    def run(self, plan: DenoisePlan) -> Denoised:
+        """Run one plan to its end. Raises InvariantError for a plan that does not fit the rows' state."""
+        launched, spent, hits = self._clock(), Spent(), self.embeddings.hits
+        self._failed = []
+        try:
+            for seq in plan.leave:
+                self._rows.pop(seq, None)
+            for new in plan.new:
+                self._begin(new, spent)
+            rows = self._rows_of(plan)
+            began = self._now()
+            self._steps(plan, rows)
+            spent.denoise_ns = self._now() - began
+            made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, spent))]
+        except BaseException:
+            for each in plan.rows:  # the plan is void; nobody names these rows again
+                self._rows.pop(each.seq, None)
+            raise
+        stages = StageTimes(
+            spent.text_encode_ns,
+            spent.vae_encode_ns,
+            spent.denoise_ns,
+            spent.vae_decode_ns,
+            self.embeddings.hits - hits,
+        )
+        return Denoised(StepTiming(launched, launched, self._now()), stages, tuple(made), tuple(self._failed))
+
+    @torch.inference_mode()
+    def measure(self, shape: DenoiseShape, pictures: int) -> Ns:
+        """Time of one forward pass of so many pictures, without guidance; the fastest of three after a first."""
+        family, device = self._family, self._loaded.device
+        size = Size(shape.height, shape.width, shape.frames)
+        generator = torch.Generator().manual_seed(0)
+        latents = family.pack(torch.cat([family.noise(size, generator) for _ in range(pictures)]).to(device))
+        embedding = self.embeddings.get(family.empty_prompt, self.stages.encode)
+        many = {name: tensor.expand(pictures, *tensor.shape[1:]) for name, tensor in embedding.items()}
+        timesteps = self._beginner.solver(2, size, 0).timesteps[:1].expand(pictures)
+        guidance = None if family.is_guided_by_pairs else torch.ones(pictures, device=device)
+        took = []
+        for _ in range(1 + _TRIES):
+            began = self._now()
+            family.forward(Work(latents, timesteps, many, size, guidance))
+            took.append(self._now() - began)
+        return min(took[1:])
+
+    def _now(self) -> Ns:
+        """The clock, once the device is done with what it was given."""
+        if self._loaded.device.type == "cuda":
+            torch.cuda.synchronize(self._loaded.device)
+        return self._clock()
+
+    def _begin(self, new: NewDenoise, spent: Spent) -> None:
+        try:
+            self._rows[new.seq] = self._beginner.row(new, spent)
+        except RequestError as error:
+            self._fail(new.seq, "bad_input", str(error))
+        except BadCheckpoint as error:
+            self._fail(new.seq, BAD_CHECKPOINT, f"the checkpoint of request {new.request.id} does not fit: {error}")
+        except (RuntimeError, ValueError, MemoryError) as error:
+            self._fail(new.seq, *_told(error, f"request {new.request.id} could not begin"))
+
+    def _rows_of(self, plan: DenoisePlan) -> list[Row]:
+        over = {failure.seq for failure in self._failed}
+        rows = []
+        for named in plan.rows:
+            row = self._rows.get(named.seq)
+            if row is None and named.seq in over:
+                continue
+            if row is None or row.done != named.start or named.total != row.request.steps:
+                state = "unknown" if row is None else f"at step {row.done} of {row.request.steps}"
+                raise InvariantError(
+                    f"plan {plan.step} takes sequence {named.seq} from step {named.start} of {named.total}, which is "
+                    f"{state}"
+                )
+            rows.append(row)
+        return rows
+
+    def _steps(self, plan: DenoisePlan, rows: Sequence[Row]) -> None:
+        left = {named.seq: named.count for named in plan.rows}
+        while running := [row for row in rows if left[row.seq] and row.seq in self._rows]:
+            begun = [row for row in running if row.done >= row.request.skipped_steps]
+            for row in running:
+                left[row.seq] -= 1
+                if row.done < row.request.skipped_steps:  # an edit begins further down
+                    row.done += 1
+            for group in alike(self._family, begun):
+                self._advance(group, plan.show)
+
+    def _advance(self, rows: Sequence[Row], show: Sequence[int]) -> None:
+        """One step of rows that share a forward pass; those that do not fit together are run alone."""
+        try:
+            predictions = self._batcher.predict(rows)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            predictions = None
+        if predictions is None:
+            self._batcher.forget()
+            release()
+            if len(rows) == 1:
+                request = rows[0].request
+                words = (
+                    f"request {request.id}: no room for a step of {request.n} times {request.width}x{request.height}"
+                )
+                self._fail(rows[0].seq, "out_of_memory", f"{words}; ask for fewer or smaller pictures")
+                return
+            for row in rows:
+                self._advance([row], show)
+            return
+        for row, prediction in zip(rows, predictions, strict=True):
+            before = row.latents
+            row.latents = row.solver.step(prediction, before, row.done)
+            row.clean = row.solver.clean(prediction, before, row.done) if row.seq in show else None
+            if row.edit is not None:
+                row.latents = _blended(row)
+            row.done += 1
+
+    def _outputs(self, plan: DenoisePlan, row: Row, spent: Spent) -> tuple[Made, ...]:
+        if row.seq not in self._rows:
+            return ()
+        began = self._now()
+        try:
+            if row.done == row.request.steps:
+                del self._rows[row.seq]
+                return finished(row, self._family, self.stages)
+            made = []
+            if row.seq in plan.save:
+                made.append(Made("checkpoint", save(row, self._loaded.model_hash), steps=row.done))
+            if row.seq in plan.show and (shown := preview(row, self._family, self.stages)) is not None:
+                made.append(shown)
+            return tuple(made)
+        except (RuntimeError, ValueError, MemoryError) as error:
+            self._fail(row.seq, *_told(error, f"request {row.request.id} could not be decoded"))
+            return ()
+        finally:
+            spent.vae_decode_ns += self._now() - began
+
+    def _fail(self, seq: int, code: str, message: str) -> None:
+        self._rows.pop(seq, None)
+        self._failed.append(RowFailed(seq, code, message))
+        release()
+
+
+def _blended(row: Row) -> torch.Tensor:
+    """Outside of the mask the picture itself, at the noise level that the next step begins with."""
+    edit = row.edit
+    if edit is None:
+        return row.latents
+    clean = edit.clean
+    if row.done + 1 < row.request.steps:
+        clean = row.solver.mixed(clean, edit.noise, row.done + 1)
+    return (1 - edit.mask) * clean + edit.mask * row.latents
+
+
+def _told(error: BaseException, words: str) -> tuple[str, str]:
+    """Code and message of a failure of one row."""
+    if is_out_of_memory(error):
+        return "out_of_memory", f"{words}: there is no room for it; ask for fewer or smaller pictures"
+    return "engine_failed", f"{words}: {type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""Families of diffusers pipelines, one per file: what differs between their stages."""

@@ -1,0 +1,75 @@
+"""What several families share. Formulas are those of diffusers 0.42 pipelines, cited where they are used."""
+
+from typing import Final
+
+import torch
+
+from headway.engines.diffusion.families.protocol import Frames, Image, Pipeline, Scheduler, Size
+
+SHIFTS: Final = {"base_image_seq_len": 256, "max_image_seq_len": 4096, "base_shift": 0.5, "max_shift": 1.15}
+
+
+def dynamic_shift(scheduler: Scheduler, tokens: int, max_shift: float = SHIFTS["max_shift"]) -> float:
+    """`mu` of flow matching, linear in the length of the sequence (diffusers `calculate_shift`)."""
+    known = {**SHIFTS, "max_shift": max_shift}
+    found = {name: scheduler.config.get(name, default) for name, default in known.items()}
+    slope = (found["max_shift"] - found["base_shift"]) / (found["max_image_seq_len"] - found["base_image_seq_len"])
+    return float(tokens * slope + (found["base_shift"] - slope * found["base_image_seq_len"]))
+
+
+def draw(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Standard normal noise on the CPU, so that a seed means one picture on every device (sglang#16612)."""
+    return torch.randn(shape, generator=generator, dtype=dtype)
+
+
+def clean_latents(encoded: Pipeline, generator: torch.Generator) -> torch.Tensor:
+    """What a VAE encoder answered, drawn from its distribution where it has one (diffusers `retrieve_latents`)."""
+    if hasattr(encoded, "latent_dist"):
+        latents: torch.Tensor = encoded.latent_dist.sample(generator)
+    else:
+        latents = encoded.latents
+    return latents
+
+
+def statistics(vae: Pipeline, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and reciprocal deviation of the latents of a video VAE, [1, channels, 1, 1, 1]."""
+    shape = (1, vae.config.z_dim, 1, 1, 1)
+    mean = torch.tensor(vae.config.latents_mean).view(shape).to(like.device, like.dtype)
+    inverse = 1.0 / torch.tensor(vae.config.latents_std).view(shape).to(like.device, like.dtype)
+    return mean, inverse
+
+
+def pictures(pipeline: Pipeline, decoded: torch.Tensor) -> Frames:
+    """uint8 [pictures, 1, height, width, 3] of a decoded batch, rounded as pillow output is."""
+    floats = pipeline.image_processor.postprocess(decoded, output_type="np")
+    return (floats * 255).round().astype("uint8")[:, None]
+
+
+def prepared(pipeline: Pipeline, picture: Image, size: Size) -> torch.Tensor:
+    """A picture as the VAE takes it: resized, -1 to 1, [1, 3, height, width]."""
+    tensor: torch.Tensor = pipeline.image_processor.preprocess(picture, height=size.height, width=size.width)
+    return tensor.to(dtype=torch.float32)
+
+
+def pooled_mask(pipeline: Pipeline, mask: Image, size: Size, grid: tuple[int, int]) -> torch.Tensor:
+    """A mask at the resolution of latents, [1, 1, height, width] (diffusers `prepare_mask_latents`)."""
+    processor = type(pipeline.image_processor)(
+        vae_scale_factor=pipeline.image_processor.config.vae_scale_factor,
+        do_normalize=False,
+        do_binarize=True,
+        do_convert_grayscale=True,
+    )
+    tensor = processor.preprocess(mask, height=size.height, width=size.width)
+    return torch.nn.functional.interpolate(tensor, size=grid)
+
+
+def divisible(size: Size, unit: int) -> str | None:
+    """Say that a size is not a multiple of the latents' patch."""
+    if size.height % unit or size.width % unit:
+        return f"height and width must be multiples of {unit}, asked are {size.width}x{size.height} (width x height)"
+    return None
+
+
+def prompt_tokens(tokenizer: Pipeline, usual: int) -> int:
+    """Tokens of a prompt: what the pipeline takes by itself, or less where the tokenizer was made for less."""
+    return min(usual, int(tokenizer.model_max_length))

@@ -1,0 +1,120 @@
+"""What a family of pipelines must tell the engine: its stages as functions of tensors.
+
+Shapes: `latents` are [pictures, ...] in the form that the transformer takes ("packed"); `grid` latents are
+[pictures, channels, height, width], with frames before height in a video family. Every function computes what the
+family's own `__call__` computes at that place, to the bit where nothing is joined.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+import torch
+
+Pipeline = Any  # diffusers and transformers carry no types
+Scheduler = Any  # the same
+Image = Any  # of pillow: what an image processor takes
+Frames = Any  # numpy.ndarray; numpy comes with diffusers and is no dependency of ours
+Embedding = Mapping[str, torch.Tensor]  # of one prompt: every tensor is [1, ...]
+
+
+class Size(msgspec.Struct, frozen=True):
+    """Of the answer, in pixels and frames."""
+
+    height: int
+    width: int
+    frames: int = 1
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One forward pass. `timesteps` [pictures], as the scheduler counts them; `guidance` is the embedded one."""
+
+    latents: torch.Tensor
+    timesteps: torch.Tensor
+    embedding: Embedding
+    size: Size
+    guidance: torch.Tensor | None = None
+
+
+class Family(Protocol):
+    """The stages of one loaded pipeline."""
+
+    @property
+    def pair(self) -> Literal["apart", "joined"]:
+        """How the pipeline itself runs the two passes of classifier-free guidance: one after the other, or as one
+        batch, the negative half first."""
+        ...
+
+    @property
+    def makes_videos(self) -> bool: ...
+
+    @property
+    def is_guided_by_pairs(self) -> bool:
+        """False where the transformer takes the guidance scale as an input and makes one pass."""
+        ...
+
+    @property
+    def guidance_scale(self) -> float:
+        """Of a request that names none."""
+        ...
+
+    @property
+    def empty_prompt(self) -> str:
+        """The negative prompt of a guided request that has none."""
+        ...
+
+    def check(self, size: Size) -> str | None:
+        """Say why this size cannot be made; None: it can."""
+        ...
+
+    def encode(self, prompt: str) -> Embedding: ...
+
+    def tokens(self, size: Size) -> int:
+        """Length of the transformer's sequence for one picture, without text."""
+        ...
+
+    def noise(self, size: Size, generator: torch.Generator) -> torch.Tensor:
+        """The noise of one picture, on the grid, drawn on the CPU."""
+        ...
+
+    def pack(self, grid: torch.Tensor) -> torch.Tensor: ...
+
+    def unpack(self, latents: torch.Tensor, size: Size) -> torch.Tensor: ...
+
+    def set_timesteps(self, scheduler: Scheduler, steps: int, size: Size) -> None: ...
+
+    def phase(self, timestep: float) -> int:
+        """Rows of one forward pass are in one phase: which of several transformers is at work."""
+        ...
+
+    def forward(self, work: Work) -> torch.Tensor:
+        """What the transformer says of packed latents."""
+        ...
+
+    def combine(self, positive: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor: ...
+
+    def output(self, prediction: torch.Tensor) -> torch.Tensor:
+        """The part of the prediction that the solver is given."""
+        ...
+
+    def decode(self, grid: torch.Tensor, size: Size) -> Frames:
+        """Frames of finished latents, uint8 [pictures, frames, height, width, 3]."""
+        ...
+
+
+@runtime_checkable
+class TakesPictures(Protocol):
+    """A family that edits a picture."""
+
+    def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
+        """The clean latents of a picture, on the grid."""
+        ...
+
+
+@runtime_checkable
+class TakesMasks(Protocol):
+    """A family that edits a part of a picture."""
+
+    def encode_mask(self, mask: Image, size: Size) -> torch.Tensor:
+        """1 where latents are to change, on the grid."""
+        ...

@@ -1,0 +1,144 @@
+"""Loads a diffusers pipeline directory and finds its family; hashes what makes it this model and no other."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import diffusers
+import msgspec
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from headway.core.errors import ConfigError
+from headway.engines.diffusion.families.flux import FluxFamily
+from headway.engines.diffusion.families.pixart import PixArtFamily
+from headway.engines.diffusion.families.protocol import Family, Pipeline
+from headway.engines.diffusion.families.qwen_image import QwenImageFamily
+from headway.engines.diffusion.families.sd3 import Sd3Family
+from headway.engines.diffusion.families.wan import WanFamily
+from headway.engines.diffusion.pictures import codec_name
+from headway.engines.diffusion.solver import check_scheduler
+
+FAMILIES: Final[Mapping[str, type[Family]]] = {
+    "FluxPipeline": FluxFamily,
+    "StableDiffusion3Pipeline": Sd3Family,
+    "PixArtAlphaPipeline": PixArtFamily,
+    "PixArtSigmaPipeline": PixArtFamily,
+    "QwenImagePipeline": QwenImageFamily,
+    "WanPipeline": WanFamily,
+}
+_TEXT: Final = ("text_encoder", "tokenizer")  # names of components that decide embeddings begin with these
+_DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+class LoadSettings(msgspec.Struct, frozen=True):
+    """Which model, and how it computes. dtype auto: bfloat16 on CUDA, else float32."""
+
+    folder: Path
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Dtype = "auto"
+    threads: int = 1
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A pipeline that is ready. `encoder_hash`: what decides embeddings; `model_hash`: what decides pictures."""
+
+    pipeline: Pipeline
+    family: Family
+    encoder_hash: bytes
+    model_hash: bytes
+    device: torch.device
+    dtype: torch.dtype
+
+
+def pipeline_class(folder: Path) -> str:
+    """Class named by model_index.json. Raises ConfigError where the folder is no pipeline of a family that is known."""
+    index = folder / "model_index.json"
+    try:
+        named = msgspec.json.decode(index.read_bytes())["_class_name"]
+    except (OSError, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{folder} is no diffusers pipeline: its model_index.json cannot be read ({error})"
+        ) from error
+    if named not in FAMILIES:
+        raise ConfigError(f"{folder} holds a {named}; served are {', '.join(sorted(FAMILIES))}")
+    return str(named)
+
+
+def load(settings: LoadSettings) -> Loaded:
+    """Load from local files only. Raises ConfigError."""
+    name = pipeline_class(settings.folder)
+    device = _device(settings.device)
+    wanted = settings.dtype if settings.dtype != "auto" else "bfloat16" if device.type == "cuda" else "float32"
+    dtype = _DTYPES[wanted]
+    torch.set_num_threads(settings.threads)
+    for library in (transformers, diffusers):
+        logs: Any = library.utils.logging  # untyped
+        logs.set_verbosity_error()
+        logs.disable_progress_bar()
+    try:
+        parts = _parts_in_float32(settings.folder, dtype)
+        pipeline = getattr(diffusers, name).from_pretrained(
+            settings.folder, dtype=dtype, local_files_only=True, **parts
+        )
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ConfigError(f"{settings.folder} cannot be loaded as a {name}: {error}") from error
+    pipeline.to(device)
+    check_scheduler(pipeline.scheduler)
+    family = FAMILIES[name](pipeline)  # type: ignore[call-arg]  # a protocol has no constructor, its families share one
+    if family.makes_videos:
+        codec_name()
+    described = f"{name} {wanted} {diffusers.__version__}".encode()
+    files = sorted(path for path in settings.folder.rglob("*") if path.is_file())
+    text = [path for path in files if path.relative_to(settings.folder).parts[0].startswith(_TEXT)]
+    return Loaded(
+        pipeline,
+        family,
+        _hash(described, settings.folder, text),
+        _hash(described, settings.folder, files),
+        device,
+        dtype,
+    )
+
+
+def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """Models of which some modules stay in float32 (Wan's transformers), where `accelerate`, without which diffusers
+    does not load them, is missing."""
+    if find_spec("accelerate") is not None:
+        return {}
+    index = msgspec.json.decode((folder / "model_index.json").read_bytes())
+    parts = {}
+    for name, named in index.items():
+        cls: Any = getattr(diffusers, named[1], None) if isinstance(named, list) and named[0] == "diffusers" else None
+        kept = getattr(cls, "_keep_in_fp32_modules", None)
+        if kept:
+            model = cls.from_config(cls.load_config(folder / name))
+            files = sorted((folder / name).glob("*.safetensors"))
+            model.load_state_dict({key: value for file in files for key, value in load_file(file).items()})
+            for path, parameter in model.named_parameters():
+                if not any(word in path.split(".") for word in kept):
+                    parameter.data = parameter.data.to(dtype)
+            parts[name] = model.eval()
+    return parts
+
+
+def _device(choice: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if choice == "cuda" and not has_cuda:
+        raise ConfigError("device = cuda, and torch sees no CUDA device; use device = auto or cpu")
+    return torch.device("cuda" if choice != "cpu" and has_cuda else "cpu")
+
+
+def _hash(described: bytes, folder: Path, files: Iterable[Path]) -> bytes:
+    """Of names and contents."""
+    total = hashlib.sha256(described)
+    for path in files:
+        total.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.digest()

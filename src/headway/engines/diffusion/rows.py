@@ -1,0 +1,115 @@
+"""What the engine keeps of one request until it is over, and its form on disk."""
+
+import hashlib
+import json
+from typing import Any, Final
+
+import msgspec
+import safetensors.torch
+import torch
+
+from headway.core.request import DiffusionRequest
+from headway.engines.diffusion.families.protocol import Embedding, Size
+from headway.engines.diffusion.solver import Solver, SolverState
+
+FORMAT: Final = "headway-diffusion-1"
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """What an edit of a part needs at every step; all packed. `mask` is 1 where latents change."""
+
+    clean: torch.Tensor
+    noise: torch.Tensor
+    mask: torch.Tensor
+
+
+class Row(msgspec.Struct):
+    """One request. `latents`: of all its pictures. `negative`: None where nothing guides by a second pass."""
+
+    seq: int
+    request: DiffusionRequest
+    size: Size
+    latents: torch.Tensor
+    solver: Solver
+    positive: Embedding
+    negative: Embedding | None
+    guidance_scale: float
+    done: int = 0
+    edit: Edit | None = None
+    clean: torch.Tensor | None = None  # what the last step took the finished latents for; only where it is shown
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Computed as the pipeline alone would."""
+        return self.request.deterministic
+
+
+class BadCheckpoint(Exception):
+    """A checkpoint that this engine cannot go on from."""
+
+
+def fingerprint(request: DiffusionRequest, model: bytes) -> str:
+    """Hash of all that decides the latents of a request: what it says, and the weights it says it to."""
+    content = request.content
+    decisive: tuple[Any, ...] = (  # values of several types, only hashed
+        (content.prompt, content.negative_prompt, content.pictures, content.mask),
+        (request.steps, request.height, request.width, request.frames, request.seed, request.n),
+        (request.guidance_scale, request.strength, request.solver),
+    )
+    return hashlib.sha256(model + msgspec.msgpack.encode(decisive)).hexdigest()
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A checkpoint that was read."""
+
+    done: int
+    plain: dict[str, Any]  # of the solver
+    tensors: dict[str, torch.Tensor]
+
+    def group(self, prefix: str) -> dict[str, torch.Tensor]:
+        """Tensors under one prefix, by the rest of their names."""
+        return {name[len(prefix) :]: tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
+
+
+def save(row: Row, model: bytes) -> bytes:
+    """Write a row down: latents, the solver's whole state, embeddings, what an edit needs (SPEC F6)."""
+    state: SolverState = row.solver.state()
+    tensors = {"latents": row.latents}
+    tensors.update({f"solver.{name}": tensor for name, tensor in state.tensors.items()})
+    tensors.update({f"positive.{name}": tensor for name, tensor in row.positive.items()})
+    tensors.update({f"negative.{name}": tensor for name, tensor in (row.negative or {}).items()})
+    if row.edit is not None:
+        tensors.update({"edit.clean": row.edit.clean, "edit.noise": row.edit.noise, "edit.mask": row.edit.mask})
+    words = {
+        "format": FORMAT,
+        "done": str(row.done),
+        "request": fingerprint(row.request, model),
+        "solver": json.dumps(state.plain, sort_keys=True),
+    }
+    held = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+    return bytes(safetensors.torch.save(held, words))
+
+
+def read(request: DiffusionRequest, model: bytes, device: torch.device) -> Saved:
+    """Read a request's checkpoint. Raises BadCheckpoint where it is of another request, model or format."""
+    words = _words(request.checkpoint)
+    if words.get("format") != FORMAT:
+        raise BadCheckpoint(f"format {words.get('format')!r}, this engine reads {FORMAT!r}")
+    if words["request"] != fingerprint(request, model):
+        raise BadCheckpoint("it is of another request or of other weights")
+    done = int(words["done"])
+    if done != request.begun:
+        raise BadCheckpoint(f"it holds {done} steps, the request has begun {request.begun}")
+    tensors = safetensors.torch.load(request.checkpoint)
+    return Saved(done, json.loads(words["solver"]), {name: tensor.to(device) for name, tensor in tensors.items()})
+
+
+def _words(body: bytes) -> dict[str, str]:
+    """The metadata of safetensors bytes: a JSON header behind its length."""
+    try:
+        length = int.from_bytes(body[:8], "little")
+        header = json.loads(body[8 : 8 + length])
+        words: dict[str, str] = header["__metadata__"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadCheckpoint(f"unreadable ({error})") from error
+    return words

@@ -1,0 +1,67 @@
+"""The stages before and after denoising as functions of tensors: prompt to embedding, picture to latents, latents to
+frames.
+
+Nothing here knows requests, rows or plans, so that a stage can run where its weights are; `to_bytes` and `from_bytes`
+carry tensors there and back.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import safetensors.torch
+import torch
+
+from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size
+from headway.engines.diffusion.memory import is_out_of_memory, release
+
+
+def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Tensors by name, as safetensors."""
+    return bytes(safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+
+
+def from_bytes(body: bytes, device: torch.device) -> dict[str, torch.Tensor]:
+    """Tensors that `to_bytes` wrote."""
+    return {name: tensor.to(device) for name, tensor in safetensors.torch.load(body).items()}
+
+
+class LocalStages:
+    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles."""
+
+    def __init__(self, family: Family, vae: Pipeline, tile_pixels: int | None = None) -> None:
+        self._family, self._vae, self._tile_pixels = family, vae, tile_pixels
+        self.tiled_decodes = 0
+
+    def encode(self, prompt: str) -> Embedding:
+        """Embedding of one prompt; prompts are encoded one by one, so that company does not change them."""
+        return self._family.encode(prompt)
+
+    def decode(self, grid: torch.Tensor, size: Size) -> Frames:
+        """Frames of latents. A decode that runs out of memory is tried again in tiles: its steps are paid
+        (FramePack#25)."""
+        if self._tile_pixels is not None and size.height * size.width > self._tile_pixels:
+            return self._tiled(grid, size)
+        try:
+            return self._family.decode(grid, size)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or not hasattr(self._vae, "enable_tiling"):
+                raise
+        release()  # outside of the handler, which holds the failed call's tensors
+        return self._tiled(grid, size)
+
+    def _tiled(self, grid: torch.Tensor, size: Size) -> Frames:
+        self.tiled_decodes += 1
+        with tiling(self._vae):
+            return self._family.decode(grid, size)
+
+
+@contextmanager
+def tiling(vae: Pipeline) -> Iterator[None]:
+    """Tiles for one call; afterwards the VAE is as it was (vllm-omni PR#4877)."""
+    before = {name: value for name, value in vars(vae).items() if name.startswith(("use_", "tile_"))}
+    vae.enable_tiling()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(vae, name, value)
