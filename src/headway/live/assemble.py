@@ -9,6 +9,7 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ports import DenoiseEngine, LlmEngine, ModelLimits, Node
 from headway.core.units import Ns
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
@@ -50,7 +51,8 @@ def build_node(recipe: Recipe) -> BuiltNode:
     if spec.llm is not None and recipe.limits is not None:
         return _llm_node(recipe, spec.llm, recipe.limits)
     if spec.diffusion is not None:
-        machine = DiffusionMachine(spec.diffusion.machine)
+        cost = spec.diffusion.cost
+        machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost))
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig())
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")

@@ -29,6 +29,7 @@ from headway.live.config_checks import (
     located,
     without_effect,
 )
+from headway.live.config_diffusion import DiffusionSettings, check_diffusion
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
@@ -57,7 +58,8 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # that relay, on one port; limits and quotas are shared
     shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
-    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for `price_usd` of /v1/estimates
+    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for every `price_usd`
+    public_url: str | None = None  # where clients reach it, for addresses of pictures; unset: the host that they name
 
 
 class FleetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +74,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     model: ModelSettings = ModelSettings()
     models: tuple[ModelSettings, ...] = ()  # several of them, in place of `model`
+    diffusion: tuple[DiffusionSettings, ...] = ()  # models that make pictures and videos
     upstreams: tuple[UpstreamSettings, ...] = ()  # servers to which requests are relayed
     discovery: DiscoverySettings = DiscoverySettings()
     aliases: dict[str, str] = {}  # further name = model; clients see it in /v1/models
@@ -182,6 +185,7 @@ def names_of(config: Config) -> Names:
         config.aliases,
         config.front,
         config.engine.kind == "synthetic",
+        tuple(model.name for model in config.diffusion),
     )
 
 
@@ -192,6 +196,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     check_gateway(gateway_settings(config))
     names = names_of(config)
     check_models(names, sources)
+    check_diffusion(config.diffusion)
     check_quotas(config.front, config.auth)
     check_processes(config.server.processes, names)
     check_front(config.front, sum(model.replicas for model in names.own))
@@ -208,7 +213,8 @@ def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Conf
     adjustments = [Adjustment(s.key, s.value, reason) for s, reason in without_effect(sources, engine)]
     replicas = sum(model.replicas for model in names_of(raw).own)
     if not replicas:
-        kinds = OF_OWN_MODELS if raw.server.processes > 1 else (*OF_OWN_MODELS, OF_PROCESSES)
+        has_processes = raw.server.processes > 1 or raw.diffusion
+        kinds = OF_OWN_MODELS if has_processes else (*OF_OWN_MODELS, OF_PROCESSES)
         unread = [s for s in sources if s.origin != "default" and s.key.startswith(kinds)]
         return raw, [Adjustment(s.key, s.value, "without effect: no model of our own is served") for s in unread]
     if engine.threads is None and engine.kind == "torch":
@@ -270,4 +276,5 @@ def gateway_settings(config: Config) -> GatewaySettings:
         slo=config.slo,
         metrics_aliases=config.server.metrics_aliases,
         price_per_device_hour_usd=config.server.price_per_device_hour_usd,
+        public_url=config.server.public_url,
     )

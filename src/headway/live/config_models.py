@@ -44,6 +44,7 @@ class Names(msgspec.Struct, frozen=True):
     aliases: Mapping[str, str]
     front: FrontConfig
     is_synthetic: bool
+    diffusion: tuple[str, ...] = ()  # names of the models of [[diffusion]]
 
     @property
     def has_upstreams(self) -> bool:
@@ -75,8 +76,8 @@ def check_models(names: Names, sources: Sequence[Sourced]) -> None:
     for number, model in enumerate(names.models):
         if model.replicas < 1:
             raise ConfigError(f"models[{number}].replicas = 0: a model without replicas; leave it out")
-    if not names.own and not names.has_upstreams:
-        raise ConfigError("model.replicas = 0 without upstreams or discovery.file: nothing would be served")
+    if not names.own and not names.has_upstreams and not names.diffusion:
+        raise ConfigError("model.replicas = 0 without upstreams, discovery.file or diffusion: nothing would be served")
     check_upstreams(names.upstreams)
     _check_file(names.discovery)
     known = _known(names)
@@ -101,13 +102,18 @@ def _known(names: Names) -> dict[str, str]:
         if name in own:
             raise ConfigError(f"{own[name]} and {key} are both called {name!r}; give one of them a served_name")
         own[name] = key
+    for number, name in enumerate(names.diffusion):
+        key = f"diffusion[{number}]"
+        if name in own:
+            raise ConfigError(f"{own[name]} and {key} are both called {name!r}; give one of them another name")
+        own[name] = key
     known = dict(own)
     for number, upstream in enumerate(names.upstreams):
         for name in upstream.models:
             key = join(f"upstreams[{number}].models", name)
             if name in own:
                 raise ConfigError(
-                    f"{own[name]} and {key} are both called {name!r}: own engines take tokens, upstreams take text; "
+                    f"{own[name]} and {key} are both called {name!r}: own engines and upstreams take requests apart; "
                     "give one of them another name, and make it a fallback (front.routes.NAME.fallbacks) of the other"
                 )
             known.setdefault(name, key)

@@ -21,14 +21,15 @@ from headway.adapters.tokenizer import Tokenizer
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId
 from headway.live.byte_tokens import byte_tokenizer
-from headway.live.clock import Clock
+from headway.live.clock import Clock, unix_s
 from headway.live.config import Config, gateway_settings, names_of
 from headway.live.config_checks import replica_id
+from headway.live.config_diffusion import DiffusionSettings, believed_cost, denoiser_params, picture_card
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.front_spec import Address
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
 from headway.live.run import CONTROL, FRONT, Live, Plan
-from headway.live.spec import LlmSpec, ReplicaSpec
+from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ def _find(model: ModelSettings, is_synthetic: bool, progress: Progress) -> Serve
 def plan(config: Config, served: Sequence[Served]) -> Plan:
     """What to start. Replicas are numbered over all models, in their order."""
     models = [model for model in served for _ in range(model.replicas)]
+    painters = [model for model in config.diffusion for _ in range(model.replicas)]
     replicas = tuple(
         ReplicaSpec(
             node=replica_id(number),
@@ -85,6 +87,9 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         )
         for number, model in enumerate(models)
     )
+    replicas += tuple(
+        _painter(config, replica_id(number), model) for number, model in enumerate(painters, start=len(models))
+    )
     return Plan(
         replicas,
         config.front,
@@ -96,6 +101,19 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         discovery=config.discovery,
         aliases=config.aliases,
         processes=config.server.processes,
+        pictures=tuple(picture_card(model, unix_s()) for model in config.diffusion),
+    )
+
+
+def _painter(config: Config, node: NodeId, model: DiffusionSettings) -> ReplicaSpec:
+    return ReplicaSpec(
+        node=node,
+        model=ModelId(model.name),
+        listeners=(FRONT, CONTROL),
+        control=CONTROL,
+        diffusion=DiffusionSpec(model.scheduler, denoiser_params(model), believed_cost(model)),
+        event_logs=config.telemetry.event_logs,
+        drain_s=config.supervisor.drain_s,
     )
 
 
@@ -131,7 +149,8 @@ class Running:
 
     def models(self) -> list[str]:
         """The names that are served now."""
-        return [*(model.name for model in self._served), *self.live.relaying.names.relayed]
+        painters = (model.name for model in self._config.diffusion)
+        return [*(model.name for model in self._served), *painters, *self.live.relaying.names.relayed]
 
     def stop(self) -> None:
         """Ask it to end."""

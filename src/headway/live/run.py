@@ -60,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     discovery: DiscoverySettings = DiscoverySettings()
     aliases: Mapping[str, str] = {}
     processes: int = 1  # that relay, this one included
+    pictures: tuple[ModelCard, ...] = ()  # of diffusion models
 
     @property
     def relays(self) -> bool:
@@ -229,7 +230,7 @@ class Live:
                 root=model,
             )
             for model, found in limits.items()
-        ]
+        ] + list(self._plan.pictures)
 
 
 def _relays(plan: Plan) -> Relays:

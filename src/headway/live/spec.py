@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from headway.core.ids import ModelId, NodeId
+from headway.core.reports import DenoiseCoefficients
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
@@ -80,6 +81,7 @@ class DiffusionSpec(msgspec.Struct, frozen=True):
 
     machine: DiffusionParams = DiffusionParams()
     denoiser: DenoiserParams = DenoiserParams()
+    cost: DenoiseCoefficients | None = None  # believed at first, corrected by what plans take; None: no belief
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ def test_settings_of_engines_that_are_not_there_are_told() -> None:
 @pytest.mark.parametrize(
     ("assignments", "said"),
     [
-        (["model.replicas=0"], "model.replicas = 0 without upstreams or discovery.file"),
+        (["model.replicas=0"], "model.replicas = 0 without upstreams, discovery.file or diffusion"),
         (["models=[{name='a'}]", "model.replicas=1"], "model.replicas and models are both given"),
         (["models=[{served_name='a', replicas=0}]"], "models[0].replicas = 0"),
         (

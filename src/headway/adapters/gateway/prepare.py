@@ -93,14 +93,14 @@ class Models:
         for card in self._serving.models():
             if card.id == answering:
                 return card
-        self._require_loaded()
+        self.require_loaded()
         raise unknown_model(name)
 
     def named(self, name: str) -> NamedModel | None:
         """Return what the name stands for beside the models of our own engines."""
         return next((named for named in self._serving.directory.named() if named.id == name), None)
 
-    def _require_loaded(self) -> None:
+    def require_loaded(self) -> None:
         """Nobody can say that a model does not exist while all of them load. Raises CapacityError."""
         if not self._serving.models() and not self._serving.directory.named():
             _, why = self._serving.ready()
@@ -119,7 +119,7 @@ class Models:
         """Return the named model; without a name the only text model there is."""
         if name is not None:
             return self.text(name)
-        self._require_loaded()
+        self.require_loaded()
         names = [card.id for card in self._serving.models() if "text" in card.modalities]
         if len(names) != 1:
             raise RequestError(

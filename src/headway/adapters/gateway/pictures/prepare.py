@@ -80,6 +80,7 @@ class PicturePreparer:
                 made = ", ".join(card.modalities)
                 raise invalid("model", f"The model `{name[:256]}` generates {made}, not {kind}.")
             return card
+        self._models.require_loaded()
         cards = [card for card in self._serving.models() if kind in card.modalities]
         if len(cards) != 1:
             there = f"one of {[card.id for card in cards]}" if cards else f"no model here generates {kind}"

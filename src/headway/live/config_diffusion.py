@@ -1,0 +1,142 @@
+"""Models that make pictures and videos: `[[diffusion]]`. What they take of a client, and how their replicas compute."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from headway.adapters.gateway.ports import ModelCard, PictureCard
+from headway.core.errors import ConfigError
+from headway.core.reports import DenoiseCoefficients
+from headway.cost.diffusion_belief import DenoiseCost
+from headway.engines.synthetic.denoise import DenoiserParams
+from headway.sched.diffusion.params import DiffusionParams, check, order_policy
+
+_SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
+_PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class SyntheticDenoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The virtual device of `engine = "synthetic"`: pictures are a hash, a step takes a fixed time."""
+
+    step_ms: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # of every denoise step of a batch
+    megapixel_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0  # added per step and megapixel of its pictures
+
+
+class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model that makes pictures, or with `fps` videos. Several: one table each."""
+
+    name: Name  # what clients call it
+    engine: Literal["synthetic"] = "synthetic"  # no model: pictures are a hash of what was asked for
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
+    size: Name = "64x64"  # of a request that names none: WIDTHxHEIGHT
+    sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
+    multiple: Count = 8  # both sides are multiples of it: pixels of one latent token
+    side_min: Count = 32  # pixels
+    pixels_max: Count = 1 << 20  # of one picture or frame
+    steps: Count = 20  # denoise steps of a request that names none
+    steps_max: Count = 200  # most that a request may ask for
+    guidance_scale: Annotated[float, msgspec.Meta(ge=0, le=100)] = 3.0  # of a request that names none
+    guided_passes: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2  # per guided step; 1: guidance is an input of the model
+    edits: bool = True  # takes a picture to start from
+    masks: bool = False  # and a mask that says where
+    text_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # of a prompt, as the model pads it; told as usage
+    fps: Annotated[int, msgspec.Meta(ge=0, le=120)] = 0  # frames per second of its videos; 0: it makes pictures
+    seconds: tuple[Annotated[int, msgspec.Meta(ge=1, le=600)], ...] = (4, 8, 12)  # lengths; the first is the default
+    frame_stride: Count = 1  # frames of one latent frame after the first
+    scheduler: DiffusionParams = DiffusionParams()
+    synthetic: SyntheticDenoise = SyntheticDenoise()
+
+    @property
+    def makes(self) -> Literal["image", "video"]:
+        """What clients ask it for."""
+        return "video" if self.fps else "image"
+
+
+def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
+    """Raise ConfigError for what cannot be served, naming the key."""
+    for number, model in enumerate(models):
+        key = f"diffusion[{number}]"
+        for name, sizes in (("size", (model.size,)), ("sizes", model.sizes)):
+            for size in sizes:
+                _check_size(f"{key}.{name}", size, model)
+        if model.sizes and model.size not in model.sizes:
+            raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
+        if model.steps > model.steps_max:
+            raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
+        if model.masks and not model.edits:
+            raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
+        if not model.seconds:
+            raise ConfigError(f"{key}.seconds is empty; name at least one length")
+        belief = DenoiseCost(believed_cost(model))
+        try:
+            check(model.scheduler, belief)
+            order_policy(model.scheduler, belief)
+        except ConfigError as error:
+            raise ConfigError(f"in {key}.scheduler: {error}") from None
+
+
+def _check_size(key: str, size: str, model: DiffusionSettings) -> None:
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise ConfigError(f"{key} has {size!r}; write WIDTHxHEIGHT, e.g. 512x768")
+    width, height = int(match[1]), int(match[2])
+    if width % model.multiple or height % model.multiple:
+        raise ConfigError(f"{key} has {size}, whose sides are no multiples of multiple = {model.multiple}")
+    if min(width, height) < model.side_min or width * height > model.pixels_max:
+        limits = f"side_min = {model.side_min} and pixels_max = {model.pixels_max}"
+        raise ConfigError(f"{key} has {size}, outside of {limits}")
+
+
+def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
+    """What the gateway is told of it."""
+    looks = PictureCard(
+        size=model.size,
+        sizes=model.sizes,
+        multiple=model.multiple,
+        side_min=model.side_min,
+        pixels_max=model.pixels_max,
+        steps=model.steps,
+        steps_max=model.steps_max,
+        guidance_scale=model.guidance_scale,
+        passes=model.guided_passes,
+        edits=model.edits,
+        masks=model.masks,
+        text_tokens=model.text_tokens,
+        fps=model.fps,
+        seconds=model.seconds,
+        frame_stride=model.frame_stride,
+    )
+    return ModelCard(
+        id=model.name,
+        modalities=(model.makes,),
+        max_model_len=0,
+        created=created,
+        block_size=0,
+        vocab_size=0,
+        root=model.name,
+        pictures=looks,
+    )
+
+
+def denoiser_params(model: DiffusionSettings) -> DenoiserParams:
+    """The virtual device of a synthetic model."""
+    device = model.synthetic
+    return DenoiserParams(step_ns=round(device.step_ms * 1e6), pixel_ns=device.megapixel_ms)
+
+
+def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:
+    """What its work is believed to take at first: the virtual device, as `cost.diffusion` counts."""
+    params = denoiser_params(model)
+    return DenoiseCoefficients(
+        base_ns=0.0,
+        floor_ns=float(params.step_ns),
+        token_ns=params.pixel_ns * _PATCH * _PATCH,
+        pair_ns=0.0,
+        patch=_PATCH,
+        is_floor_hidden=False,
+    )

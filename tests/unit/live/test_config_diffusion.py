@@ -1,0 +1,85 @@
+"""Models of pictures and videos: what they may be, and what the gateway and their replicas are told."""
+
+import pytest
+from tests.unit.live.test_config_models import given
+
+from headway.core.errors import ConfigError
+from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.request import DenoiseShape
+from headway.cost.diffusion import step_ns
+from headway.engines.synthetic.denoise import SyntheticDenoiser
+from headway.live.config import Config
+from headway.live.config_diffusion import DiffusionSettings, believed_cost, denoiser_params, picture_card
+from headway.live.launch import find_models, plan
+
+TWO = "diffusion=[{name='painter', replicas=2, edits=false}, {name='filmer', fps=4, seconds=[4]}]"
+
+
+def configured(*assignments: str) -> Config:
+    return given("engine.kind=synthetic", *assignments).config
+
+
+def test_replicas_of_all_kinds_are_numbered_through() -> None:
+    config = configured(TWO)
+    started = plan(config, find_models(config, lambda line: None))
+    assert [(spec.node, spec.model, spec.diffusion is None) for spec in started.replicas] == [
+        ("rep-0", "synthetic", True),
+        ("rep-1", "painter", False),
+        ("rep-2", "painter", False),
+        ("rep-3", "filmer", False),
+    ]
+
+
+def test_clients_are_told_what_each_makes() -> None:
+    config = configured(TWO)
+    painter, filmer = plan(config, ()).pictures
+    assert (painter.modalities, filmer.modalities) == (("image",), ("video",))
+    assert painter.pictures is not None
+    assert not painter.pictures.edits
+    assert filmer.pictures is not None
+    assert (filmer.pictures.fps, filmer.pictures.seconds) == (4, (4,))
+
+
+def test_pictures_alone_can_be_served() -> None:
+    resolved = given("engine.kind=synthetic", "model.replicas=0", TWO, "supervisor.restarts_max=1")
+    assert len(plan(resolved.config, ()).replicas) == 3
+    told = [adjustment.key for adjustment in resolved.adjustments]
+    assert "supervisor.restarts_max" not in told  # replicas have supervisors, whatever they run
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("name='synthetic'", "both called 'synthetic'"),
+        ("name='a'}, {name='a'", "both called 'a'"),
+        ("name='a', size='64'", "diffusion[0].size has '64'"),
+        ("name='a', size='60x60'", "multiples"),
+        ("name='a', size='16x16'", "side_min = 32"),
+        ("name='a', sizes=['96x64']", "none of diffusion[0].sizes"),
+        ("name='a', sizes=['64x64', '4096x4096']", "pixels_max"),
+        ("name='a', steps=300", "above diffusion[0].steps_max = 200"),
+        ("name='a', masks=true, edits=false", "masks needs diffusion[0].edits"),
+        ("name='a', seconds=[]", "seconds is empty"),
+        ("name='a', stepz=3", "stepz"),
+        ("name='a', scheduler={order={type='fifoo'}}", "in diffusion[0].scheduler: "),
+        ("fps=3", "name"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_key(fields: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configured(f"diffusion=[{{{fields}}}]")
+    assert words in str(caught.value)
+
+
+def test_the_virtual_device_is_believed_to_take_what_it_takes() -> None:
+    model = DiffusionSettings(name="a")
+    rows = tuple(DenoiseRow(seq, 0, 1, 9) for seq in range(3))
+    shape = DenoiseShape(128, 64, passes=1)
+    taken_ns = SyntheticDenoiser(denoiser_params(model)).batch_ns(DenoisePlan(1, 0, rows, 128, 64, shape=shape))
+    assert step_ns(believed_cost(model), shape, 3) == pytest.approx(taken_ns)
+
+
+def test_the_card_names_the_size_of_a_request_that_names_none() -> None:
+    card = picture_card(DiffusionSettings(name="a", size="128x64"), 7)
+    assert card.pictures is not None
+    assert (card.created, card.pictures.size) == (7, "128x64")
