@@ -165,7 +165,7 @@ class Pictures(Protocol):
     """Pictures of synchronous answers."""
 
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
-        """Store the pictures and a completed row, so that `Jobs.get` and `content` know them."""
+        """Store the pictures and a completed row, so that `Jobs.get` and `content` know them. It meters nothing."""
         ...
 
 

@@ -22,7 +22,6 @@ from headway.adapters.jobs.table import (
     put_outputs,
 )
 from headway.adapters.jobs.tables import inputs, jobs, outputs
-from headway.adapters.jobs.usage import add_usage
 from headway.core.errors import CapacityError, RequestError
 from headway.core.jobs import JobRow
 from headway.core.units import Ns
@@ -58,7 +57,7 @@ class ClientTable:
         return self._database.run(work)
 
     def insert_completed(self, new: NewRecord, made: Sequence[StoredOutput], device_ns: Ns, now_ns: Ns) -> JobRecord:
-        """A synchronous answer whose pictures are kept; metered like a job."""
+        """A synchronous answer whose pictures are kept. Who answers meters it."""
         over = {
             "state": "completed",
             "ended_ns": now_ns,
@@ -67,13 +66,10 @@ class ClientTable:
             "has_begun": True,
             "done": new.steps,
         }
-        pictures = sum(output.kind == "picture" for output in made)
 
         def work(connection: Connection) -> JobRecord:
             _insert_job(connection, new, now_ns, over)
             put_outputs(connection, new.id, made)
-            counts = {"device_ns": device_ns, "images": pictures, "frames": 0, "requests": 1}
-            add_usage(connection, now_ns, new.tenant, new.model, counts)
             return self._must(connection, new.id)
 
         return self._database.run(work)
