@@ -54,7 +54,7 @@ class DiffusionEngine:
     def run(self, plan: DenoisePlan) -> Denoised:
         """Run one plan to its end. Raises InvariantError for a plan that does not fit the rows' state."""
         launched, spent, hits = self._clock(), Spent(), self.embeddings.hits
-        self._failed = []
+        self._failed, is_void = [], True
         try:
             for seq in plan.leave:
                 self._rows.pop(seq, None)
@@ -65,10 +65,11 @@ class DiffusionEngine:
             self._steps(plan, rows)
             spent.denoise_ns = self._now() - began
             made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, spent))]
-        except BaseException:
-            for each in plan.rows:  # the plan is void; nobody names these rows again
-                self._rows.pop(each.seq, None)
-            raise
+            is_void = False
+        finally:
+            if is_void:
+                for each in plan.rows:  # nobody names these rows again
+                    self._rows.pop(each.seq, None)
         stages = StageTimes(
             spent.text_encode_ns,
             spent.vae_encode_ns,

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import diffusers
 import msgspec
@@ -78,7 +78,7 @@ def load(settings: LoadSettings) -> Loaded:
     dtype = _DTYPES[wanted]
     torch.set_num_threads(settings.threads)
     for library in (transformers, diffusers):
-        logs: Any = library.utils.logging  # untyped
+        logs: Pipeline = library.utils.logging
         logs.set_verbosity_error()
         logs.disable_progress_bar()
     try:
@@ -106,7 +106,7 @@ def load(settings: LoadSettings) -> Loaded:
     )
 
 
-def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Pipeline]:
     """Models of which some modules stay in float32 (Wan's transformers), where `accelerate`, without which diffusers
     does not load them, is missing."""
     if find_spec("accelerate") is not None:
@@ -114,7 +114,8 @@ def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Any]:
     index = msgspec.json.decode((folder / "model_index.json").read_bytes())
     parts = {}
     for name, named in index.items():
-        cls: Any = getattr(diffusers, named[1], None) if isinstance(named, list) and named[0] == "diffusers" else None
+        is_ours = isinstance(named, list) and named[0] == "diffusers"
+        cls: Pipeline = getattr(diffusers, named[1], None) if is_ours else None
         kept = getattr(cls, "_keep_in_fp32_modules", None)
         if kept:
             model = cls.from_config(cls.load_config(folder / name))

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
-from headway.engines.diffusion.families.common import (
+from headway.engines.diffusion.families.formulas import (
     clean_latents,
     divisible,
     draw,

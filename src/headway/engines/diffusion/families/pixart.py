@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import torch
 
-from headway.engines.diffusion.families.common import divisible, draw, pictures, prompt_tokens
+from headway.engines.diffusion.families.formulas import divisible, draw, pictures, prompt_tokens
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = {"PixArtAlphaPipeline": 120, "PixArtSigmaPipeline": 300}

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
-from headway.engines.diffusion.families.common import (
+from headway.engines.diffusion.families.formulas import (
     clean_latents,
     divisible,
     draw,
@@ -17,7 +17,7 @@ from headway.engines.diffusion.families.common import (
     prepared,
     statistics,
 )
-from headway.engines.diffusion.families.common import pictures as finished
+from headway.engines.diffusion.families.formulas import pictures as finished
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = 512  # of the pipeline's own call

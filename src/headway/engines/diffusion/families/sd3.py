@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import torch
 
-from headway.engines.diffusion.families.common import (
+from headway.engines.diffusion.families.formulas import (
     clean_latents,
     divisible,
     draw,

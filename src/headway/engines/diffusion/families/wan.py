@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import torch
 
-from headway.engines.diffusion.families.common import draw, prompt_tokens, statistics
+from headway.engines.diffusion.families.formulas import draw, prompt_tokens, statistics
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = 512  # of the pipeline's own call
