@@ -52,8 +52,18 @@ def test_machine_text_lets_relative_paths_pass() -> None:
     assert list(machine_text("../shared/checks, ~/.cache/headway, /v1/models, /usr/bin/env")) == []
 
 
+def is_trained_here(path: Path) -> bool:
+    return path.suffix == ".safetensors" and (ROOT / "models") in path.parents
+
+
 def test_no_tracked_file_is_large() -> None:
-    assert [str(path) for path in tracked_files() if path.stat().st_size > 2 * 1024 * 1024] == []
+    files = [path for path in tracked_files() if not is_trained_here(path)]
+    assert [str(path) for path in files if path.stat().st_size > 2 * 1024 * 1024] == []
+
+
+def test_weights_trained_here_stay_under_25_megabytes() -> None:
+    files = {path.resolve() for path in tracked_files() if is_trained_here(path)}
+    assert sum(path.stat().st_size for path in files) < 25_000_000
 
 
 def test_pytest_is_strict() -> None:

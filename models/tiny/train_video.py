@@ -1,0 +1,117 @@
+"""Trains the video transformer by flow matching on laps of moving shapes; can be stopped and resumed.
+
+`python -m models.tiny.train_video OUT --vae WAN_VAE [--start FROM] [--steps N]`
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .captions import tokens
+from .clips import LAP, clips, judge, lap
+from .training import Log, Optimiser, begin, save_state
+from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
+
+POOL = 600
+# (frames, clips a batch, share of the batches): short ones teach shapes and steps cheaply, long ones hold together.
+LENGTHS = ((9, 14, 0.3), (17, 8, 0.6), (33, 4, 0.1))
+LR, HOLD, SILENCE, SIGMA_MEAN = 3e-3, 0.6, 0.1, 2.2
+
+
+@dataclass(frozen=True)
+class Laps:
+    """Normalised latents `[POOL, LAP, channels, h, w]` and read captions; `silence` is the empty caption, read."""
+
+    latents: Tensor
+    told: Tensor
+    silence: Tensor
+
+    def sample(self, frames: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Clean clips `[batch, channels, frames, h, w]` that begin anywhere in a lap, captions, noise levels."""
+        rows, begins = torch.randint(0, len(self.latents), (batch,)), torch.randint(0, LAP, (batch, 1))
+        at = (begins + torch.arange(frames)) % LAP
+        told = self.told[rows].clone()
+        told[torch.rand(batch) < SILENCE] = self.silence
+        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(SIGMA_MEAN + torch.randn(batch))
+
+
+@torch.inference_mode()
+def encode(model: TinyWan, seed: int) -> Laps:
+    shown = clips(seed, POOL, terse=0.25)
+    mean, std = (
+        torch.tensor(v).view(1, -1, 1, 1, 1) for v in (model.vae.config.latents_mean, model.vae.config.latents_std)
+    )
+    latents = []
+    for k in range(0, POOL, 4):
+        laps = np.stack([lap(c) for c in shown[k : k + 4]])
+        whole = torch.from_numpy(np.concatenate([laps, laps[:, :1]], 1)).transpose(
+            1, 2
+        )  # the class codes 4 k + 1 frames
+        z = (model.vae.encode(whole).latent_dist.mode() - mean) / std
+        latents.append(z[:, :, :LAP].transpose(1, 2))
+    said = tokens([c.caption for c in shown])
+    return Laps(torch.cat(latents).clone(), read(model.text, said).clone(), read(model.text, tokens([""]))[0].clone())
+
+
+def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: int = 150) -> None:
+    log = Log("video")
+    pool = encode(model, 2000 + seed)
+    log(encoded=POOL)
+    optimiser, state, first = Optimiser(model.transformer.named_parameters(), LR), out.with_name("video-state.pt"), 1
+    if state.exists():
+        kept = torch.load(state)
+        optimiser.load(kept["optimiser"])
+        first = kept["step"] + 1
+    model.transformer.train()
+    shares = torch.tensor([s for *_, s in LENGTHS])
+    losses: list[float] = []
+    for step in range(first, steps + 1):
+        torch.manual_seed(seed * 1_000_003 + step)  # a resumed stage draws what an unbroken one draws
+        frames, batch, _ = LENGTHS[int(torch.multinomial(shares, 1))]
+        x, told, sigma = pool.sample(frames, batch)
+        noise, level = torch.randn_like(x), sigma.view(-1, 1, 1, 1, 1)
+        v = model.transformer(torch.lerp(x, noise, level), sigma * 1000, told, return_dict=False)[0]
+        loss = (v - (noise - x)).square().mean()
+        done = step / steps
+        optimiser.step(loss, min(1, step / 60) * (1 if done < HOLD else max(0.01, (1 - done) / (1 - HOLD))))
+        losses.append(loss.item())
+        if step % 50 == 0:
+            log(step=step, loss=sum(losses[-50:]) / len(losses[-50:]))
+        if step % save_every == 0 or step == steps:
+            save_state(state, {"optimiser": optimiser.state(), "step": step})
+            optimiser.average.swap()
+            model.save(out)
+            optimiser.average.swap()
+            log(step=step, **glance(out))
+
+
+def glance(folder: Path) -> dict[str, float]:
+    """Shares of 10 held-out captions of which each part came true in 17 frames."""
+    shown = clips(90, 10, held_out=True)
+    made = generate(load_pipeline(folder), [c.caption for c in shown], VideoSampling(steps=8))
+    verdicts = [judge(m, c) for m, c in zip(made, shown, strict=True)]
+    return {k: float(np.mean([getattr(v, k) for v in verdicts])) for k in ("background", "colour", "motion")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
+    parser.add_argument("--start", type=Path, help="the pipeline to go on from")
+    parser.add_argument("--steps", type=int, default=900)
+    a = parser.parse_args()
+    if (a.vae is None) == (a.start is None):
+        parser.error("give --vae to begin a model or --start to go on with one")
+    begin(0)
+    model = TinyWan.load(a.start) if a.start else TinyWan.new(a.vae)
+    if a.vae:
+        pretrain(model.text)
+    train(model, a.out, a.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The Wan-class video model: its text encoder and what that is taught, its transformer, its pipeline, its clips."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import UMT5Config, UMT5EncoderModel
+
+from .captions import CLASSES, IGNORED, TOKENS, WORDS, new_tokenizer, tokens
+from .clips import SIDE, clips, targets
+from .oracle import Pixels
+from .training import Log
+
+WIDTH, HEADS, BLOCKS = 128, 4, 4
+SHIFT = 6.0  # of the sampler; more than for pictures, since many frames tell the same
+
+
+def new_text() -> UMT5EncoderModel:
+    return UMT5EncoderModel(
+        UMT5Config(
+            vocab_size=len(WORDS),
+            d_model=WIDTH,
+            d_kv=32,
+            d_ff=2 * WIDTH,
+            num_layers=2,
+            num_heads=4,
+            feed_forward_proj="gated-gelu",
+            pad_token_id=0,
+            eos_token_id=1,
+            dropout_rate=0.0,
+        )
+    )
+
+
+def new_transformer(channels: int) -> WanTransformer3DModel:
+    """1 million weights over tokens of one frame and 16 x 16 pixels; the output begins as zero."""
+    model = WanTransformer3DModel(
+        patch_size=(1, 2, 2),
+        num_attention_heads=HEADS,
+        attention_head_dim=WIDTH // HEADS,
+        in_channels=channels,
+        out_channels=channels,
+        text_dim=WIDTH,
+        freq_dim=64,
+        ffn_dim=2 * WIDTH,
+        num_layers=BLOCKS,
+        rope_max_seq_len=256,
+    )
+    nn.init.zeros_(model.proj_out.weight)
+    nn.init.zeros_(model.proj_out.bias)
+    return model
+
+
+def read(text: UMT5EncoderModel, ids: Tensor) -> Tensor:
+    """`[captions, TOKENS, WIDTH]`, zero behind each caption's end, as WanPipeline hands it on."""
+    said = (ids != 0).long()
+    return text(ids, said).last_hidden_state * said[..., None]
+
+
+def pretrain(text: UMT5EncoderModel, steps: int = 400, batch: int = 64) -> None:
+    """Teaches every token of a caption to tell the clip's shape, colour, size, direction and background."""
+    log, reader = Log("video text"), nn.Linear(WIDTH, 5 * CLASSES)
+    told = clips(80, 4000, terse=0.25)
+    ids = tokens([c.caption for c in told])
+    each = targets(told, ids)
+    weights = [*text.parameters(), *reader.parameters()]
+    adam = torch.optim.AdamW(weights, lr=2e-3, betas=(0.9, 0.98))
+    for i in range(steps):
+        adam.param_groups[0]["lr"] = 2e-3 * min(1, (i + 1) / 30) * max(0.02, 1 - i / steps)
+        rows = torch.randint(0, len(ids), (batch,))
+        answers = reader(read(text, ids[rows])).unflatten(-1, (5, CLASSES))
+        adam.zero_grad()
+        cross_entropy(answers.flatten(0, 2), each[rows].flatten(), ignore_index=IGNORED).backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        adam.step()
+    told = clips(81, 300, held_out=True)
+    ids = tokens([c.caption for c in told])
+    each = targets(told, ids)
+    with torch.inference_mode():
+        right = (reader(read(text, ids)).unflatten(-1, (5, CLASSES)).argmax(-1) == each)[each != IGNORED]
+    log(attributes_told=right.float().mean().item())
+
+
+@dataclass
+class TinyWan:
+    vae: AutoencoderKLWan
+    text: UMT5EncoderModel
+    transformer: WanTransformer3DModel
+
+    @classmethod
+    def new(cls, vae: Path) -> "TinyWan":
+        autoencoder = AutoencoderKLWan.from_pretrained(vae).eval()
+        return cls(autoencoder, new_text(), new_transformer(autoencoder.config.z_dim))
+
+    @classmethod
+    def load(cls, folder: Path) -> "TinyWan":
+        pipe = WanPipeline.from_pretrained(folder)
+        return cls(pipe.vae, pipe.text_encoder, pipe.transformer)
+
+    def save(self, folder: Path) -> None:
+        parts = (self.vae, self.text, self.transformer)
+        modes = [p.training for p in parts]
+        WanPipeline(
+            new_tokenizer(),
+            self.text.eval(),
+            self.vae.eval(),
+            FlowMatchEulerDiscreteScheduler(shift=SHIFT),
+            self.transformer.eval(),
+        ).save_pretrained(folder)
+        for part, mode in zip(parts, modes, strict=True):
+            part.train(mode)
+
+
+def load_pipeline(folder: Path) -> WanPipeline:
+    pipe = WanPipeline.from_pretrained(folder)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@dataclass(frozen=True)
+class VideoSampling:
+    frames: int = 17
+    steps: int = 12
+    guidance: float = 2.0
+    seed: int = 0
+
+
+def generate(pipe: WanPipeline, captions: Sequence[str], how: VideoSampling) -> list[Pixels]:
+    """One clip `[frames, SIDE, SIDE, 3]` a caption, the i-th from the noise of `seed + i`.
+
+    WanPipeline rounds the number of frames to one more than a multiple of the autoencoder's factor in time, which is 1
+    here: it always adds one.
+    """
+    out = pipe(
+        list(captions),
+        negative_prompt=[""] * len(captions),
+        height=SIDE,
+        width=SIDE,
+        num_frames=how.frames - 1,
+        num_inference_steps=how.steps,
+        guidance_scale=how.guidance,
+        max_sequence_length=TOKENS,
+        generator=[torch.Generator().manual_seed(how.seed + i) for i in range(len(captions))],
+        output_type="np",
+    ).frames
+    return [(clip * 255).round().astype("uint8") for clip in out]
