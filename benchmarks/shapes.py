@@ -54,6 +54,13 @@ GLOO = Link(
     source="Llumnix OSDI'24 fig 10, blocking copy of LLaMA-7B",
     date="2024-07",
 )
+TOKEN_BYTES, LINK_BYTES_PER_S = 327_680, 45e9  # Llama-3.1-70B; an `ib-ndr` port
+PULLING = {  # who also chooses whether a replica fetches the prefix from another one
+    "mooncake, pulls": PolicyChoice("mooncake", {"pull_tokens_per_s": LINK_BYTES_PER_S / TOKEN_BYTES}),
+    "cost_aware, pulls": PolicyChoice(
+        "cost_aware", {"kv_pull": {"bytes_per_token": TOKEN_BYTES, "bytes_per_s": LINK_BYTES_PER_S, "fixed_s": 0.001}}
+    ),
+}
 LLUMNIX = TransferParams(final_blocks=16, stages_max=3, timeout_s=20.0)
 
 
@@ -92,12 +99,13 @@ def placement(trace: Path, time_scale: float) -> None:
         scheduler=LlmParams(step_tokens=8192, chunk=whole(8192)),
     )
     work = Mooncake(path=str(trace), max_tokens=1, time_scale=time_scale)
-    print("| router | TTFT mean, ms | p50 | p99 | prefix hits | device busy |\n|---|---|---|---|---|---|")
-    for router in (*map(PolicyChoice, ("cost_aware", "mooncake", "cache_aware", "least_tokens")), RANDOM):
+    print("| router | TTFT mean, ms | p50 | p99 | prefix hits | device busy | pulls |\n|---|---|---|---|---|---|---|")
+    alone = [PolicyChoice(name) for name in ("mooncake", "cost_aware", "cache_aware", "least_tokens")]
+    for name, router in (*PULLING.items(), *((choice.type, choice) for choice in alone), ("random", RANDOM)):
         found = simulate(Scenario(pools=(pool,), workload=(work,), front=front(router))).summary
-        name = "random" if router is RANDOM else router.type
         times = " | ".join(map(ms, (found.ttft_ms.mean, found.ttft_ms.p50, found.ttft_ms.p99)))
-        print(f"| {name} | {times} | {found.prefix_hit_rate:.3f} | {found.pool_use['pool'].busy:.2f} |", flush=True)
+        shares = f"{found.prefix_hit_rate:.3f} | {found.pool_use['pool'].busy:.2f}"
+        print(f"| {name} | {times} | {shares} | {found.decisions.get('cache/pull', 0):,} |", flush=True)
 
 
 # Downtime

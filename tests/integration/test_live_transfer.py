@@ -3,18 +3,24 @@
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 from tests.integration.live_world import World, llm_replica, on_loop, running
 from tests.integration.test_live_serving import assert_idle, prompts
 
+from headway.core.blockhash import block_hashes, cache_root
 from headway.core.ids import NodeId, TransferId
 from headway.core.messages import Message, Migrate, MigrationEnded
-from headway.core.request import LlmRequest
+from headway.core.request import LlmRequest, Request
+from headway.core.units import Ns
 from headway.live.run import CONTROL
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import FrontConfig
-from headway.sched.router.machine import PdPools
+from headway.sched.router.machine import Choices, PdPools
+from headway.sched.router.policies._terms import holder_of_most
+from headway.sched.router.protocol import Learned, ReplicaView, Scored
 
 A, B = NodeId("rep-0"), NodeId("rep-1")
 SPLIT = FrontConfig(pools=PdPools(prefill=(A,), decode=(B,), prompt_tokens_min=8))
@@ -66,6 +72,50 @@ def test_prefill_here_decode_there_changes_no_token() -> None:
                     assert record.transfer_bytes == -(-len(request.prompt) // 16) * 128
                     assert "recompute" not in record.segments
             assert handed > 10
+            await assert_idle(world)
+
+    on_loop(test)
+
+
+class Scripted:
+    """Routes to whichever replica holds least of the prompt, which is to begin with what the other one has."""
+
+    def rank(self, request: Request, replicas: Sequence[ReplicaView], at_ns: Ns) -> list[Scored]:
+        """One candidate, or none when nobody is there."""
+        if not replicas:
+            return []
+        source, tokens = holder_of_most(replicas)
+        least = min(replicas, key=lambda view: (view.hit_tokens, view.id)).id
+        is_pull = tokens > 0 and source != least
+        return [Scored(least, 0.0, "", source if is_pull else None, tokens if is_pull else 0)]
+
+    def observe(self, event: Learned) -> None:
+        """Nothing to learn."""
+
+
+def hashed(request: LlmRequest) -> LlmRequest:
+    """As the edge would have hashed its prompt."""
+    root = cache_root(model=request.model)
+    hashes = block_hashes(root, request.prompt, 16)
+    return msgspec.structs.replace(request, block_hashes=hashes, block_tokens=16, cache_root=root)
+
+
+def test_a_prefix_is_fetched_from_another_replica_and_changes_no_token() -> None:
+    # SPEC A4, B7
+    async def test() -> None:
+        async with running(llm_replica("rep-0"), llm_replica("rep-1")) as world:
+            world.live.front.dispatch.router.choices = Choices(Scripted())
+            shared = prompts(1, 21)[0] * 10 + tuple(range(200))
+            first = hashed(world.request(shared, 4))
+            assert (await world.ask(first)).tokens == world.expected(first)
+            second = hashed(world.request((*shared, 5, 4, 3, 2, 1), 8))
+            assert (await world.ask(second)).tokens == world.expected(second)
+            record = world.serving.evidence(second.id)
+            assert record is not None
+            # A busy machine may let the pull run into its timeout; then the prompt is computed, which is no fault.
+            made = [(one.chosen, one.reason) for one in record.decisions if one.kind == "pull"]
+            assert made[0][0] == "pull" or "in time" in made[0][1], made
+            assert made[0][0] != "pull" or (record.cached_tokens or 0) >= 64
             await assert_idle(world)
 
     on_loop(test)

@@ -49,6 +49,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("worker", "chunk"): "step",
     ("worker", "blocked"): "cache",
     ("worker", "preempt"): "cache",
+    ("worker", "pull"): "cache",
     ("worker", "handoff"): "pd",
     ("worker", "batch"): "batch",
     ("worker", "interrupt"): "step",
@@ -100,6 +101,16 @@ def split() -> Fleet:
     return ran
 
 
+def pulled() -> Fleet:
+    """A crowd at the replica that holds a prompt's beginning: what a replica does that is to fetch it."""
+    front = FrontConfig(router=PolicyChoice("mooncake", {"pull_tokens_per_s": 1e6, "threshold": 1.0}))
+    ran = fleet(front=front)
+    ran.offer([request("req-0", 96, 4, NS_PER_MS)])
+    ran.sim.run(until_ns=300 * NS_PER_MS)
+    crowd = [request(f"crowd-{n}", 400, 4, 301 * NS_PER_MS, family=n) for n in range(1, 8)]
+    return run(ran, [*crowd, *(request(f"req-{n}", 120, 4, 302 * NS_PER_MS) for n in range(1, 5))])
+
+
 def moved() -> Fleet:
     """A replica that comes back empty beside a crowded one: what the control node decides."""
     ran = fleet(migration=MigrationParams(gain_tokens_min=100, cooldown_s=0.01))
@@ -143,6 +154,7 @@ WORLDS = {
     "full": full,
     "pressed": pressed,
     "split": split,
+    "pulled": pulled,
     "moved": moved,
     "failing": failing,
     "painted": painted,

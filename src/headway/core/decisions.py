@@ -40,6 +40,8 @@ class Candidate(msgspec.Struct, frozen=True):
     reason: str = ""
     score: float | None = None  # of the routing policy; None: nobody scored it
     hit_tokens: int | None = None  # of the prompt, predicted to be cached there; None: nobody can tell
+    pull_from: str | None = None  # a replica from which it should fetch the prompt's first `pull_tokens` before
+    pull_tokens: int = 0
 
     @property
     def why(self) -> str:

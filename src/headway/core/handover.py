@@ -77,6 +77,34 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
     marks: WorkerMarks
 
 
+class PrefixPull(msgspec.Struct, frozen=True):
+    """Before the prefill, fetch the KV of the prompt's first `tokens` from `source`, as far as it is not here."""
+
+    transfer: TransferId
+    source: NodeId
+    tokens: int
+
+
+class PrefixAsk(msgspec.Struct, frozen=True, tag=True):
+    """Puller -> source: copy the cached blocks of the prompt from block `first` on into these `blocks`."""
+
+    transfer: TransferId
+    request: Request
+    first: int
+    blocks: tuple[int, ...]
+    block_bytes: int  # a source whose blocks have another size sends nothing
+
+
+class PrefixSent(msgspec.Struct, frozen=True, tag=True):
+    """Source -> puller: so many blocks were copied; 0: none, and none will come."""
+
+    transfer: TransferId
+    blocks: int
+
+
+Pulling = PrefixAsk | PrefixSent
+
+
 class Abort(msgspec.Struct, frozen=True, tag=True):
     """Either side: the transfer ends without an owner change."""
 

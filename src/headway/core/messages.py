@@ -13,6 +13,8 @@ from headway.core.handover import Commit as Commit
 from headway.core.handover import Handover as Handover
 from headway.core.handover import MigrateReserve as MigrateReserve
 from headway.core.handover import MigrateReserved as MigrateReserved
+from headway.core.handover import PrefixPull as PrefixPull
+from headway.core.handover import Pulling as Pulling
 from headway.core.handover import Release as Release
 from headway.core.handover import SequenceState as SequenceState
 from headway.core.handover import StageAck as StageAck
@@ -38,7 +40,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """Run this request as `epoch`.
 
     `emitted` tokens were already streamed (resume). `target`: hand the KV to that replica after the prefill (P/D);
-    `transfer` names the reservation there.
+    `transfer` names the reservation there. `pull`: fetch the beginning of the prompt from another replica first.
     """
 
     request: Request
@@ -47,6 +49,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     target: NodeId | None = None
     transfer: TransferId | None = None
     number: int = 0  # of this front's Submits to this replica; reports say how many they have seen
+    pull: PrefixPull | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -286,6 +289,7 @@ Message = (
     | StageAck
     | Commit
     | Abort
+    | Pulling
     | Migrate
     | Drain
     | Undrain

@@ -10,7 +10,7 @@ from headway.core.effects import Effect, ErrorOut, Record, Send, WakeAt
 from headway.core.errors import InvariantError
 from headway.core.ids import NodeId, RequestId, TimerId, TransferId
 from headway.core.lifecycle import Change, RequestState
-from headway.core.messages import Cancel, Reserve, Submit
+from headway.core.messages import Cancel, PrefixPull, Reserve, Submit
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns, ns_from_s
 from headway.sched.admission.protocol import Considered, Outcome, Over, Verdict
@@ -176,6 +176,7 @@ class Dispatcher:
             del self._waiting[head]
             tracked.prefill_due_ns = at_ns + ns_from_s(chosen.seconds)
             self._decide(tracked, Decision("pool", at_ns, "route", chosen.replica, chosen.why), candidates)
+            tracked.pull = None if chosen.pull_from is None else (NodeId(chosen.pull_from), chosen.pull_tokens)
             if chosen.decode is not None and chosen.decode != chosen.replica and not tracked.emitted:
                 self._reserve(tracked, NodeId(chosen.replica), NodeId(chosen.decode), at_ns)
             else:
@@ -240,12 +241,20 @@ class Dispatcher:
                 tracked.model_load_ns = max(0, self.router.replicas[replica].joined_ns - tracked.cold_ns)
         self.gate.flights.begun(tracked, tracked.decode or replica)
         tracked.bare_ns = None
-        number = self.router.commit(tracked.request, replica, at_ns)
+        pull = self._pull(tracked, replica)
+        number = self.router.commit(tracked.request, replica, at_ns, 0 if pull is None else pull.tokens)
         self.watch.sent(tracked, replica, at_ns)
         message = Submit(
-            tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number
+            tracked.request, tracked.epoch, tuple(tracked.emitted), tracked.decode, tracked.transfer, number, pull
         )
         self._out.append(Send(replica, message))
+
+    def _pull(self, tracked: Tracked, replica: NodeId) -> PrefixPull | None:
+        """What the replica is to fetch first, from one that is still there."""
+        wanted, tracked.pull = tracked.pull, None
+        if wanted is None or wanted[0] == replica or wanted[0] not in self.router.replicas:
+            return None
+        return PrefixPull(TransferId(f"pull-{tracked.request.id}-{tracked.epoch}"), *wanted)
 
     def _reserve(self, tracked: Tracked, prefill: NodeId, decode: NodeId, at_ns: Ns) -> None:
         request = tracked.request

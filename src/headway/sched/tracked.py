@@ -50,6 +50,7 @@ class Tracked(Row):
         self.prefill: NodeId | None = None  # P/D: will prefill once room is held
         self.decode: NodeId | None = None  # P/D: holds room for it
         self.transfer: TransferId | None = None
+        self.pull: tuple[NodeId, int] | None = None  # the next dispatch fetches so many tokens there first
         self.taken: TransferId | None = None  # by which its owner took it over; None: it was dispatched there
         self.take_over: tuple[NodeId, TakeOver] | None = None  # waits until the cursor reaches its next_index
         self.output_due = due(event.request)  # tokens; with one more, the predicted length is corrected

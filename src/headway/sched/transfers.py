@@ -3,6 +3,8 @@
 from typing import Final
 
 from headway.core.effects import Send
+from headway.core.events import CopyArrived, CopyDone
+from headway.core.handover import PrefixAsk, PrefixSent
 from headway.core.ids import NodeId, TimerId, TransferId
 from headway.core.messages import (
     Abort,
@@ -17,6 +19,8 @@ from headway.core.ports import ModelLimits
 from headway.core.units import Ns
 from headway.sched.arrivals import Arrivals
 from headway.sched.departures import Departures
+from headway.sched.pulls import TIMER as PULL
+from headway.sched.pulls import Pulls
 from headway.sched.transfer.outgoing import TransferParams
 from headway.sched.worker import LlmWorker
 
@@ -29,6 +33,7 @@ class Transfers:
     def __init__(self, worker: LlmWorker, limits: ModelLimits, params: TransferParams) -> None:
         self.departures = Departures(worker, limits, params)
         self.arrivals = Arrivals(worker, limits, params)
+        self.pulls = Pulls(worker, limits, params)
         self._worker = worker
 
     def settle(self, at_ns: Ns) -> None:
@@ -38,8 +43,30 @@ class Transfers:
         if self.arrivals.open:
             self.arrivals.settle(at_ns)
 
-    def peer(self, src: NodeId, message: MigrateReserved | StageSent | StageAck | Handover | Commit | Abort) -> None:
-        """One message of the protocol between source and destination. What is not known here is ignored or ended."""
+    def pull(self, src: NodeId, message: PrefixAsk | PrefixSent, at_ns: Ns) -> None:
+        """One message of a prefix pull."""
+        if isinstance(message, PrefixAsk):
+            self.pulls.asked(src, message)
+        else:
+            self.pulls.sent(message, at_ns)
+
+    def copy_done(self, event: CopyDone) -> None:
+        """A copy has left this node, or was stopped."""
+        self.departures.copy_done(event)
+        self.pulls.copy_done(event)
+
+    def copy_arrived(self, event: CopyArrived) -> None:
+        """A copy is readable here."""
+        self.arrivals.copy_arrived(event)
+        self.pulls.copy_arrived(event)
+
+    def aborted(self, src: NodeId, message: Abort, at_ns: Ns) -> None:
+        """The other side of any transfer gives up. What is not known here is answered, so that it may forget it too."""
+        if not self.pulls.aborted(message, at_ns):
+            self._aborted(src, message)
+
+    def peer(self, message: MigrateReserved | StageSent | StageAck | Handover | Commit) -> None:
+        """One message of the protocol between source and destination. What is not known here is ignored."""
         match message:
             case MigrateReserved():
                 self.departures.reserved(message)
@@ -49,8 +76,6 @@ class Transfers:
                 self.arrivals.sent(message)
             case Handover() | Commit():
                 self.arrivals.handed(message)
-            case Abort():
-                self._aborted(src, message)
 
     def _aborted(self, src: NodeId, message: Abort) -> None:
         incoming = self.arrivals.open.get(message.transfer)
@@ -77,13 +102,17 @@ class Transfers:
             self.departures.late(TransferId(transfer), at_ns)
         elif side == "in":
             self.arrivals.late(TransferId(transfer), at_ns)
+        elif side == PULL:
+            self.pulls.late(TransferId(transfer), at_ns)
 
-    def peer_lost(self, node: NodeId) -> None:
+    def peer_lost(self, node: NodeId, at_ns: Ns) -> None:
         """The other side is gone: what the front has not accepted stays where it was."""
         self.departures.peer_lost(node)
         self.arrivals.peer_lost(node)
+        self.pulls.peer_lost(node, at_ns)
 
     def voided(self) -> None:
         """The engine failed: no KV here can be trusted."""
         self.departures.voided()
         self.arrivals.voided()
+        self.pulls.voided()

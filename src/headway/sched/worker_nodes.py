@@ -15,6 +15,7 @@ from headway.core.events import (
     StepFailed,
     TimerFired,
 )
+from headway.core.handover import PrefixAsk, PrefixSent
 from headway.core.ids import NodeId, TimerId
 from headway.core.messages import (
     Abort,
@@ -107,9 +108,9 @@ class WorkerNode:
             case MessageArrived():
                 self._message(event)
             case CopyDone():
-                self.transfers.departures.copy_done(event)
+                self.transfers.copy_done(event)
             case CopyArrived():
-                self.transfers.arrivals.copy_arrived(event)
+                self.transfers.copy_arrived(event)
             case StepFailed():
                 if worker.step_failed(event):
                     self.transfers.voided()
@@ -129,8 +130,12 @@ class WorkerNode:
         src, message, at_ns = event.src, event.message, event.at_ns
         match message:
             case Submit():
+                before = worker.by_request.get(message.request.id)
                 worker.submit(src, message, at_ns)
                 transfers.departures.submitted(message)
+                is_taken = worker.by_request.get(message.request.id) is not before
+                if message.pull is not None and is_taken and message.pull.source not in self._lost:
+                    transfers.pulls.submitted(message, at_ns)
             case Cancel():
                 if not worker.cancel(message, at_ns):
                     transfers.arrivals.cancelled(message)
@@ -140,14 +145,19 @@ class WorkerNode:
                 transfers.departures.migrate(src, message)
             case MigrateReserve():
                 transfers.arrivals.migrate_reserve(src, message, at_ns)
-            case MigrateReserved() | StageSent() | StageAck() | Handover() | Commit() | Abort():
-                transfers.peer(src, message)
+            case MigrateReserved() | StageSent() | StageAck() | Handover() | Commit():
+                transfers.peer(message)
+            case PrefixAsk() | PrefixSent():
+                transfers.pull(src, message, at_ns)
+            case Abort():
+                transfers.aborted(src, message, at_ns)
             case TakeOverAck():
                 transfers.answered(message, at_ns)
             case WhatDoYouHold():
                 worker.holding(src, message, everything=src == self._control)
             case ResetPrefixCache():
                 worker.machine.reset_prefix_cache()
+                transfers.pulls.voided()
                 worker.reporter.changed()
             case Drain() | Undrain():
                 worker.is_draining = isinstance(message, Drain)
@@ -169,7 +179,7 @@ class WorkerNode:
         if event.incarnation < self._peers.get(event.node, 0):
             return  # an older life of a peer that is back
         self._lost[event.node] = None
-        self.transfers.peer_lost(event.node)
+        self.transfers.peer_lost(event.node, event.at_ns)
         if self.lockstep is not None and self.lockstep.lost(event):
             self.transfers.voided()
         self.worker.out.append(WakeAt(event.at_ns + self._grace_ns, TimerId(f"orphans:{event.node}")))

@@ -1,5 +1,6 @@
 """Blocks and sequences that come from, or go to, another replica (SPEC C; the protocol is in `sched/transfer`)."""
 
+from array import array
 from collections.abc import Sequence
 
 from headway.core.errors import CapacityError, InvariantError
@@ -54,6 +55,20 @@ class Lending:
                 loans[block] = left
             else:
                 del loans[block]
+
+    def prefix_hits(self, request: LlmRequest) -> tuple[int, ...]:
+        """Cached blocks with which its prompt begins, written by steps that are done; a token is left to compute."""
+        m = self.state
+        is_hashed = len(request.block_hashes) == len(request.prompt) // m.block_size
+        if not (m.params.prefix_cache and request.cache_root and is_hashed) or request.prompt_logprobs:
+            return ()
+        limit, raw = (len(request.prompt) - 1) // m.block_size, array("I", request.prompt).tobytes()
+        return tuple(m.pool.match(request.cache_root, request.block_hashes, raw, limit, m.done + 1))
+
+    def store_prefix(self, request: LlmRequest, blocks: Sequence[int]) -> None:
+        """Offer lent `blocks`, which hold the first full blocks of the prompt, to the prefix index."""
+        m, raw = self.state, array("I", request.prompt).tobytes()
+        m.pool.register_run(blocks, request.block_hashes, raw, range(len(blocks)), request.cache_root, m.step)
 
     def adopt(
         self,

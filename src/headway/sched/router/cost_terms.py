@@ -27,7 +27,8 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class KvPull(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replicas fetch each other's KV by themselves (a shared KV store behind them). Headway's own engines do not."""
+    """What fetching a prefix from another replica costs. Headway's replicas fetch it when told, as here; upstreams by
+    themselves, where a shared KV store is behind them."""
 
     bytes_per_token: Positive  # KV of one token, all layers
     bytes_per_s: Positive = 10e9  # of the link between replicas
@@ -52,7 +53,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_ms: Positive = 30.0  # while no step time is known
     row_share: NotNegative = 0.01  # of a step, per further row, while that is not learned
     output_tokens: Annotated[int, msgspec.Meta(ge=1)] = 200  # of a request whose length nobody predicted
-    kv_pull: KvPull | None = None  # unset: a prefix that another replica holds is computed again
+    kv_pull: KvPull | None = None  # unset: what another replica holds is computed again
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):

@@ -202,15 +202,16 @@ class Router:
 
     @staticmethod
     def _candidate(replica: Replica, prompt: int, is_hashed: bool, item: Scored) -> Candidate:
-        hit, rate = replica.hit_tokens, replica.prefill_tokens_per_s
-        hits = hit if is_hashed else None
+        hit, rate = max(replica.hit_tokens, item.pull_tokens), replica.prefill_tokens_per_s
+        hits = replica.hit_tokens if is_hashed else None
         if rate <= 0 or replica.report is None:
             reason = item.reason or "no rate learned"
-            return Candidate(replica.id, 0.0, 0.0, None, reason, item.score, hits)
+            return Candidate(replica.id, 0.0, 0.0, None, reason, item.score, hits, item.pull_from, item.pull_tokens)
         prefill_s = (prompt - hit) / rate if prompt > hit else 0.0
         confidence = 1.0 / (1.0 + replica.age_ns / NS_PER_S)
         seconds = round(replica.queued_tokens / rate * NS_PER_S) / NS_PER_S + prefill_s
-        return Candidate(replica.id, seconds, confidence, None, item.reason, item.score, hits)
+        pull = item.pull_from, item.pull_tokens
+        return Candidate(replica.id, seconds, confidence, None, item.reason, item.score, hits, *pull)
 
     def decode_seconds(self, candidate: Candidate, request: Request) -> float:
         """Seconds from the first to the last expected token there; 0 while no step time is known."""
@@ -240,9 +241,9 @@ class Router:
             return waiting < self._room.cold_requests
         return queue_ns <= self._queue_ns_max
 
-    def commit(self, request: Request, node: NodeId, at_ns: Ns) -> int:
-        """The request goes to `node`; return the number of this dispatch."""
-        hits = self.index.hits(request, node)
+    def commit(self, request: Request, node: NodeId, at_ns: Ns, pull_tokens: int = 0) -> int:
+        """The request goes to `node`, which is to fetch so many tokens of its prompt; return the dispatch's number."""
+        hits = max(self.index.hits(request, node), pull_tokens)
         self.choices.of(request.model).observe(Dispatched(at_ns, request, node, hits))
         self.index.dispatched(request, node)
         self.tally.dispatched(request)

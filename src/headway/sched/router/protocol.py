@@ -139,6 +139,8 @@ class Scored(msgspec.Struct, frozen=True, gc=False):
     replica: NodeId
     score: float
     reason: str = ""  # the parts of the score, for whoever asks why
+    pull_from: NodeId | None = None  # it should fetch the beginning of the prompt there, before it prefills
+    pull_tokens: int = 0  # up to this token
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):

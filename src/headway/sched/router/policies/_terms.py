@@ -28,6 +28,14 @@ def uncached(request: Request, replica: ReplicaView) -> int:
     return max(0, prompt_of(request) - replica.hit_tokens)
 
 
+def holder_of_most(replicas: Sequence[ReplicaView]) -> tuple[NodeId | None, int]:
+    """Return who holds the longest beginning of the prompt, and how many tokens; the lowest id among equals."""
+    if not replicas:
+        return None, 0
+    most = min(replicas, key=lambda replica: (-replica.hit_tokens, replica.id))
+    return most.id, most.hit_tokens
+
+
 def hit_share(request: Request, replica: ReplicaView) -> float:
     """Return matched over all full blocks of the prompt; the last token is always computed, so a hit rounds up."""
     if isinstance(request, DiffusionRequest) or not request.block_hashes or not request.block_tokens:

@@ -13,6 +13,7 @@ from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.router.affinity import Sessions
 from headway.sched.router.cost_terms import PARTS, Ask, Parts, Weights, denoise_parts, parts, sizes
+from headway.sched.router.policies._terms import holder_of_most
 from headway.sched.router.presence import Flights
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Learned, Left, ReplicaView, Scored
 
@@ -20,6 +21,7 @@ _UNIT: Final = 1.0 / (1 << 53)
 _MIX: Final = 0x9E3779B97F4A7C15
 _WORDED: Final = 2  # best candidates whose parts are put into words: evidence wants the chosen one
 _MASK: Final = (1 << 64) - 1
+_PULL: Final = PARTS.index("pull")
 
 
 class CostAware:
@@ -76,6 +78,8 @@ class CostAware:
             Scored(replica, cost, _words(found) if place < _WORDED else "")
             for place, (cost, replica, found) in enumerate(costs)
         ]
+        if ask.best_hit:
+            ranked = _told_to_pull(ranked, costs, holder_of_most(views))
         if len(ranked) > 1:
             ranked = self._stay(request, ranked, at_ns) or self._explore(draw, ranked) or ranked
         return ranked
@@ -165,7 +169,8 @@ class CostAware:
         is_young = at_ns - bound.since_ns < self._dwell_ns
         if place and home.score - best.score > margin and not is_young:
             return ranked
-        kept = Scored(home.replica, min(home.score, best.score), f"its session is here; {home.reason}")
+        score = min(home.score, best.score)
+        kept = msgspec.structs.replace(home, score=score, reason=f"its session is here; {home.reason}")
         return [kept, *ranked[:place], *ranked[place + 1 :]]
 
     def _explore(self, draw: int, ranked: list[Scored]) -> list[Scored] | None:
@@ -177,7 +182,8 @@ class CostAware:
         tried = min(near, key=lambda item: (self._flights.heard_ns(item.replica), item.replica))
         if tried is ranked[0]:
             return None
-        first = Scored(tried.replica, ranked[0].score, f"a try: not heard of for longest; {tried.reason}")
+        reason = f"a try: not heard of for longest; {tried.reason}"
+        first = msgspec.structs.replace(tried, score=ranked[0].score, reason=reason)
         return [first, *(item for item in ranked if item is not tried)]
 
     # What is learned
@@ -204,6 +210,16 @@ class CostAware:
             self._homes[lora].pop(replica, None)
             if not self._homes[lora]:
                 del self._homes[lora]
+
+
+def _told_to_pull(
+    ranked: list[Scored], costs: list[tuple[float, NodeId, Parts]], most: tuple[NodeId | None, int]
+) -> list[Scored]:
+    """Those whose cost counts a pull are to make it, from whoever holds most."""
+    return [
+        Scored(item.replica, item.score, item.reason, *most) if found[_PULL] else item
+        for item, (_cost, _id, found) in zip(ranked, costs, strict=True)
+    ]
 
 
 def _words(found: Parts) -> str:

@@ -221,6 +221,15 @@ def test_a_pull_is_offered_only_where_replicas_can_fetch() -> None:  # SPEC A2
     assert found[A]["pull"] == 0.0
 
 
+def test_who_is_to_pull_is_told_from_whom() -> None:  # SPEC A4
+    pull = KvPull(bytes_per_token=1e5, bytes_per_s=1e9, fixed_s=0.1)
+    views = [view(A, hit_tokens=1000), view(B), view(C, hit_tokens=1800)]
+    ranked = policy(kv_pull=pull).rank(llm("req-1", prompt=2000), views, 0)
+    told = {item.replica: (item.pull_from, item.pull_tokens) for item in ranked}
+    assert told == {A: (C, 1800), B: (C, 1800), C: (None, 0)}
+    assert all(item.pull_from is None for item in policy().rank(llm("req-1", prompt=2000), views, 0))
+
+
 def test_a_pull_dearer_than_computing_again_is_not_taken() -> None:
     # llm-d measured a floor of about a second: bandwidth alone would always pull
     pull = KvPull(bytes_per_token=1e5, bytes_per_s=1e9, fixed_s=5.0)

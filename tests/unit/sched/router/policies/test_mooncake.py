@@ -48,6 +48,10 @@ def test_beyond_the_threshold_the_prefix_is_the_best_one_in_the_fleet() -> None:
     seconds = {item.replica: item.score for item in pulling.rank(llm("req-1", prompt=100), views, 0)}
     assert seconds["rep-b"] == pytest.approx(60 / 1000 + 10 / 100)  # 90 / 30 > 2: pulls 60, computes 10
     assert seconds["rep-c"] == pytest.approx(55 / 100)  # 90 / 45 is not more than 2: computes 55
+    told = {
+        item.replica: (item.pull_from, item.pull_tokens) for item in pulling.rank(llm("req-1", prompt=100), views, 0)
+    }
+    assert told == {"rep-a": (None, 0), "rep-b": ("rep-a", 90), "rep-c": (None, 0)}
     alone = Mooncake(Mooncake.Params(threshold=2.0))
     assert {i.replica: i.score for i in alone.rank(llm("req-1", prompt=100), views, 0)}["rep-b"] == pytest.approx(0.7)
 
