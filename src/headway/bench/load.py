@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import aiohttp
 import msgspec
 
 from headway.bench.outcome import Outcome
 from headway.core.draw import draw_below
 from headway.core.units import s_from_ns
 from headway.workload.arrivals import poisson
+
+if TYPE_CHECKING:  # `headway bench --help` sends nothing
+    import aiohttp
 
 CLOSED_LOOP: Final = 4  # requests under way when nothing is said
 WORDS = ("time", "water", "house", "light", "story", "green", "river", "paper", "music", "stone", "cloud", "bread")
@@ -105,6 +107,8 @@ class Progress(msgspec.Struct):
 
 async def run_load(params: LoadParams, progress: Progress | None = None) -> list[Outcome]:
     """Send every request and return what came of each, in the order of sending; `progress` is kept up to date."""
+    import aiohttp
+
     seen = Progress(params.count) if progress is None else progress
     headers = {} if params.api_key is None else {"authorization": f"Bearer {params.api_key}"}
     timeout = aiohttp.ClientTimeout(total=params.timeout_s)
@@ -149,15 +153,17 @@ async def _closed_loop(params: LoadParams, one: Callable[[int], Awaitable[None]]
             tasks.create_task(work())
 
 
-async def _request(session: aiohttp.ClientSession, params: LoadParams, place: int) -> Outcome:
+async def _request(session: "aiohttp.ClientSession", params: LoadParams, place: int) -> Outcome:
     path = "chat/completions" if params.endpoint == "chat" else "completions"
     return await exchange(session, f"{params.url.rstrip('/')}/v1/{path}", body(params, place), {})
 
 
 async def exchange(
-    session: aiohttp.ClientSession, url: str, asked: dict[str, object], headers: dict[str, str]
+    session: "aiohttp.ClientSession", url: str, asked: dict[str, object], headers: dict[str, str]
 ) -> Outcome:
     """Send one request and follow its event stream to the end."""
+    import aiohttp
+
     sent_ns = time.perf_counter_ns()
     reading = _Reading()
     try:

@@ -4,14 +4,14 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.core.errors import ConfigError
-from headway.live.config import ENV_FILE, SECRETS, Config, Host, Resolved, layers, resolve, set_layer
-from headway.live.config_reference import REFERENCE_HEAD, reference
-from headway.live.config_words import toml_text
+
+if TYPE_CHECKING:  # the configuration knows the gateway and the scheduler; --help needs neither
+    from headway.live.config import Resolved
 
 app = typer.Typer(
     help="Check a configuration, show it with the origin of each value, or hash an API key for it.",
@@ -19,11 +19,13 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-File = Annotated[Path | None, typer.Argument(help=f"TOML file; without it ${ENV_FILE}, else the defaults alone.")]
+File = Annotated[Path | None, typer.Argument(help="TOML file; without it $HEADWAY_CONFIG, else the defaults alone.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one key; may be repeated.")]
 
 
-def _resolved(file: Path | None, assignments: list[str]) -> Resolved:
+def _resolved(file: Path | None, assignments: list[str]) -> "Resolved":
+    from headway.live.config import Host, layers, resolve, set_layer
+
     given = layers(file, os.environ, [set_layer(assignment) for assignment in assignments])
     return resolve(given, Host.here())
 
@@ -43,6 +45,9 @@ def validate(file: File = None, assignments: Set = []) -> None:  # noqa: B006  t
 @app.command()
 def show(file: File = None, assignments: Set = []) -> None:  # noqa: B006  typer copies it
     """Show every value with its origin, then what Headway adjusted and why."""
+    from headway.live.config import SECRETS
+    from headway.live.config_words import toml_text
+
     resolved = _resolved(file, assignments)
     shown = [
         (s.key, "(not shown)" if s.key in SECRETS and s.value else toml_text(s.value), s.origin)
@@ -72,4 +77,7 @@ def hash_key() -> None:
 @app.command("reference")
 def print_reference() -> None:
     """Print the reference of every key (docs/configuration.md)."""
+    from headway.live.config import Config
+    from headway.live.config_reference import REFERENCE_HEAD, reference
+
     typer.echo(reference(Config, REFERENCE_HEAD), nl=False)

@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from headway.bench.parquet import check_parquet, write_parquet
 from headway.cli import EXIT_FAILED
 from headway.cli.outputs import check_writable, writing
 from headway.cli.servers import ServerError, ask, server_url
@@ -51,6 +50,8 @@ def export(
     path = output if output is not None else Path(_NAMES[shape])
     check_writable("--output", path)
     if shape == "parquet":
+        from headway.bench.parquet import check_parquet
+
         check_parquet()
     what = f"/debug/trace?seconds={seconds:g}" + _ASKED[shape]
     server = server_url(url)
@@ -62,6 +63,8 @@ def export(
         raise typer.Exit(EXIT_FAILED) from None
     with writing("--output", path):
         if shape == "parquet":
+            from headway.bench.parquet import write_parquet
+
             write_parquet(body, path)
         else:
             path.write_bytes(body)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from headway.adapters.models.convert import convert
 from headway.adapters.models.errors import ModelError
 from headway.adapters.models.files import ModelFiles, files_in
 from headway.adapters.models.hub import hub_folder, is_hub_id
@@ -102,6 +101,8 @@ def _build(scratch: Path, folder: Path, progress: Progress) -> None:
     progress(f"converting {source.name} to bfloat16 safetensors")
     built = scratch / "model"
     built.mkdir()
+    from headway.adapters.models.convert import convert  # numpy, which lists and prompts for help do without
+
     convert(source, built)
     write_manifest(built, _CONVERTER, SOURCE_SHA256)
     if folder.exists():
