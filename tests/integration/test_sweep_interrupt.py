@@ -1,4 +1,4 @@
-"""Ctrl-C on a sweep in processes, as a terminal sends it: to the whole group."""
+"""Ctrl-C on a sweep in processes, as a terminal sends it, to the whole group; and SIGTERM, as a job system does."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 SCENARIO = """
 [[workload]]
@@ -33,14 +35,20 @@ def start(tmp_path: Path) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def test_what_has_ended_is_kept_and_the_same_command_goes_on(tmp_path: Path) -> None:  # SPEC J5
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_has_ended_is_kept_and_the_same_command_goes_on(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:  # SPEC J5
     first = start(tmp_path)
     assert first.stderr is not None
     line = first.stderr.readline()
-    os.killpg(first.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(first.pid, number)
+    else:
+        first.send_signal(number)
     _, said = first.communicate(timeout=60)
     assert line.startswith("1 of 4"), line + said
-    assert first.returncode == 130, said
+    assert first.returncode == code, said
     assert "Traceback" not in said
     kept = len((tmp_path / "r.jsonl").read_text().splitlines())
     assert 1 <= kept < 4

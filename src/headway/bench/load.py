@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Literal
@@ -224,7 +225,8 @@ class _Reading:
 
 
 def load(params: LoadParams, show: Callable[[Progress], None], every_s: float) -> Progress:
-    """Run the load to its end, or until Ctrl-C: then less than `count` has ended. `show` is told how far it is."""
+    """Run the load to its end, or until Ctrl-C or SIGTERM: then less than `count` has ended. `show` is told how far it
+    is. Of the main thread, which signals reach."""
     progress = Progress(params.count)
 
     async def tell() -> None:
@@ -233,12 +235,14 @@ def load(params: LoadParams, show: Callable[[Progress], None], every_s: float) -
             show(progress)
 
     async def main() -> None:
-        telling = asyncio.create_task(tell())
+        telling, running = asyncio.create_task(tell()), asyncio.current_task()
+        if running is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
         try:
             await run_load(params, progress)
         finally:
             telling.cancel()
 
-    with contextlib.suppress(KeyboardInterrupt):  # what has ended is worth a table
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):  # what has ended is worth a table
         asyncio.run(main())
     return progress

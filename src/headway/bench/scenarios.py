@@ -21,6 +21,7 @@ LISTS: Final = ("pools", "workload")
 DEFAULT: Final[Tree] = {"pools": [{"replicas": REPLICAS}], "workload": [{"kind": "synthetic"}]}
 ARRIVALS: Final[Tree] = {"kind": "poisson"}  # of an entry of `workload` that says nothing of them
 JSON: Final = ".json"
+RUN: Final = "scenario.json"  # in the folder of a run
 COSTS: Final = ("roofline", "measured", "linear")  # of a pool; every other, without published:, is a file
 _FIRST: Final = re.compile(r"^(\w+)(?:\[([^\]]*)\])?\.(.+)$")
 
@@ -54,6 +55,11 @@ def read_scenario(path: Path | None, changes: Mapping[str, object], base: Layer 
 
 
 def _scenario_layer(path: Path) -> Layer:
+    if path.is_dir():
+        inside = [one for one in sorted(path.iterdir()) if one.name == RUN or one.suffix == ".toml"]
+        raise ConfigError(
+            f"{path} is a folder; name a file" + (f", such as {inside[0]}" if inside else ": it has none")
+        )
     given = _json_layer(path) if path.suffix == JSON else file_layer(path)
     if not given.values:
         raise ConfigError(f"{path} says nothing; leave it out to run the defaults, or see: headway simulate --keys")

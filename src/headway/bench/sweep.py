@@ -102,6 +102,7 @@ def cell_of(changes: Changes, seed: int, make: Callable[[Changes], Scenario]) ->
 
 def _begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the group: the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and this is how
     os.nice(5)
 
 

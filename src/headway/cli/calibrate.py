@@ -3,9 +3,9 @@
 import datetime
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import typer
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from headway.sim.calibration import Origin
 
 Kind = Literal["table", "steps", "requests", "evidence"]
+
+_HOLDS: Final[Mapping[Kind, str]] = {
+    "table": "a table of steps",
+    "steps": "steps",
+    "requests": "requests of vLLM",
+    "evidence": "requests of Headway",
+}
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -52,10 +59,26 @@ def _stamp(engine: str | None, version: str | None, model: str | None, device: s
 
 
 def _content(path: Path) -> bytes:
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; {_log_in(path)}")
     try:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def _log_in(folder: Path) -> str:
+    """Say which file of a folder to name."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".jsonl", ".csv") and path.is_file():
+            try:
+                kind = kind_of(path, path.read_bytes())
+            except (ConfigError, OSError):
+                continue
+            return f"name the log in it: {path} holds {_HOLDS[kind]}"
+    if (folder / "requests.parquet").is_file():
+        return "a simulated run, whose times come from a cost model: name the log of a server (`headway trace export`)"
+    return "name a log: lines of `headway trace export`, vLLM's requests.jsonl, or a table NAME.csv; it holds none"
 
 
 def kind_of(path: Path, content: bytes) -> Kind:

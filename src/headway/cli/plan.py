@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from headway.cli.ending import EXIT_INTERRUPTED, exit_code, terminable
 from headway.cli.outputs import check_writable, writing
 
 if TYPE_CHECKING:
     from headway.bench.plan_search import Watched
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
-EXIT_INTERRUPTED: Final = 130
 EXIT_NONE: Final = 1  # nothing holds the target
 
 
@@ -65,9 +65,12 @@ def plan(
     is_shown = sys.stderr.isatty() if progress is None else progress
     sweep = Sweep(Store(results), processes or os.cpu_count() or 1, run=run)
     planner = Planner(chosen, sweep, _watch(is_shown))
+    code = EXIT_INTERRUPTED
     try:
-        planner.run()
-    except KeyboardInterrupt:
+        with terminable():
+            planner.run()
+    except KeyboardInterrupt as why:
+        code = exit_code(why)
         print("interrupted: the ranking so far", file=sys.stderr)
     result = planner.answer()
     print(msgspec.json.encode(result).decode() if as_json else text(result))
@@ -77,6 +80,6 @@ def plan(
         with writing("--out", out):
             out.write_text(plan_page(scenario.stem, result))
     if not result.complete:
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(code)
     if result.best is None:
         raise typer.Exit(EXIT_NONE)

@@ -1,4 +1,4 @@
-"""How far a simulation is, on stderr; and Ctrl-C, which ends it between two slices so that its result is whole."""
+"""How far a simulation is, on stderr; and Ctrl-C or SIGTERM, which end it between two slices: its result is whole."""
 
 import signal
 import sys
@@ -9,26 +9,29 @@ from typing import Final
 
 from headway.bench.simulated import Progress, Watch
 
-EXIT_INTERRUPTED: Final = 130  # as a shell says it of SIGINT
 LINE_EVERY_S: Final = 1.0  # of wall time, where no terminal shows a bar
 
 
 class Interrupt:
-    """Remembers the first SIGINT; the second one is Python's own again."""
+    """Remembers the first signal; the second one of its kind ends the process as if nobody listened."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.number: int | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """True once a signal came."""
+        return self.number is not None
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        self.is_asked = True
-        signal.signal(number, signal.default_int_handler)
+        self.number = number
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @contextmanager
-def watching(is_shown: bool | None) -> Iterator[Watch]:
+def watching(is_shown: bool | None, interrupt: Interrupt) -> Iterator[Watch]:
     """Return what a run asks whether to go on. `is_shown` None: a bar on a terminal, nothing elsewhere."""
-    interrupt = Interrupt()
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     is_terminal = sys.stderr.isatty()
     try:
         if is_terminal and is_shown is not False:
@@ -39,7 +42,8 @@ def watching(is_shown: bool | None) -> Iterator[Watch]:
         else:
             yield lambda _: not interrupt.is_asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def line(at: Progress) -> str:

@@ -91,7 +91,8 @@ def simulate(
 ) -> None:
     """Run a workload on a virtual clock and print what clients and replicas would see."""
     from headway.bench.simulated import simulate as run_scenario
-    from headway.cli.progress import watching
+    from headway.cli.ending import EXIT_INTERRUPTED, exit_code
+    from headway.cli.progress import Interrupt, watching
     from headway.cli.scenario import parse_setting
 
     check_writable("--log", log)
@@ -106,9 +107,9 @@ def simulate(
     }
     changes = {name: value for name, value in options.items() if value is not None}
     changes.update(parse_setting(text) for text in set_ or ())
-    chosen = _read(scenario, config, changes)
+    chosen, interrupt = _read(scenario, config, changes), Interrupt()
     try:
-        with watching(progress) as watch:
+        with watching(progress, interrupt) as watch:
             result = run_scenario(chosen, watch, folder=out, log=log is not None)
     except (InvariantError, AssertionError) as error:
         files = [str(scenario)] if scenario is not None else []
@@ -116,11 +117,13 @@ def simulate(
         print(f"simulation failed: {error}\n{replay_hint(chosen, files, changes)}", file=sys.stderr)
         raise typer.Exit(1) from error
     _report(result, out, log, as_json)
+    if not result.summary.complete:
+        print("interrupted: what had ended until then is counted", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED if interrupt.number is None else exit_code(interrupt.number))
 
 
 def _report(result: "RunResult", out: Path | None, log: Path | None, as_json: bool) -> None:
     from headway.bench.simulated import run_table
-    from headway.cli.progress import EXIT_INTERRUPTED
 
     summary = result.summary
     print(msgspec.json.encode(summary).decode() if as_json else run_table(summary))
@@ -134,6 +137,3 @@ def _report(result: "RunResult", out: Path | None, log: Path | None, as_json: bo
             log.write_bytes(b"".join(line + b"\n" for line in lines))
         if not as_json:
             print(f"\n{len(lines)} events in {log}, sha256 {result.system.sim.log.digest()}")
-    if not summary.complete:
-        print("interrupted: what had ended until then is counted", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED)

@@ -5,10 +5,11 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.ending import exit_code, terminable
 from headway.cli.outputs import check_writable, writing
 from headway.core.errors import ConfigError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headway.sim.scenario import Scenario
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
-EXIT_INTERRUPTED: Final = 130
 Asked = tuple[str, "Direction", str, str | None, float]  # key, direction, condition, bounds, tolerance
 
 
@@ -181,11 +181,11 @@ def _report(
             out.write_text(sweep_page(out.stem, rows, metrics, notes))
 
 
-def _interrupted(there: int, kept: Path | None) -> typer.Exit:
+def _interrupted(why: KeyboardInterrupt, there: int, kept: Path | None) -> typer.Exit:
     """Say what is kept, and return how the command ends."""
     words = f"; the same command goes on from {kept}" if kept is not None else ", and not kept"
     print(f"interrupted: {there} runs are there{words}", file=sys.stderr)
-    return typer.Exit(EXIT_INTERRUPTED)
+    return typer.Exit(exit_code(why))
 
 
 @app.command()
@@ -229,13 +229,14 @@ def sweep(
     runner = Sweep(Store(kept), processes or os.cpu_count() or 1, _say)
     notes: list[str] = []
     try:
-        if find is None:
-            rows = plan.grid_rows(runner, metrics)
-        else:
-            direction: Direction = "min" if is_min else "max"
-            rows, notes = plan.found_rows(runner, metrics, (find, direction, hold, between, tolerance))
-            metrics.insert(0, find)
-    except KeyboardInterrupt:
-        raise _interrupted(len(runner.store.results), kept) from None
+        with terminable():
+            if find is None:
+                rows = plan.grid_rows(runner, metrics)
+            else:
+                direction: Direction = "min" if is_min else "max"
+                rows, notes = plan.found_rows(runner, metrics, (find, direction, hold, between, tolerance))
+                metrics.insert(0, find)
+    except KeyboardInterrupt as why:
+        raise _interrupted(why, len(runner.store.results), kept) from None
     order = ranked(rows, metric) if find is None else ranked(rows, find, is_less=is_min)
     _report(order, metrics, notes, out, as_json)

@@ -179,3 +179,11 @@ def test_parameters_without_a_type_are_those_of_the_default_policy() -> None:
     scenario = read_scenario(None, {"pools.scheduler.chunk.params.tokens": 64, "front.router.params.decode": 0.5})
     assert scenario.pools[0].scheduler.chunk == PolicyChoice("constant", {"tokens": 64})
     assert scenario.front.router == PolicyChoice("cost_aware", {"decode": 0.5})
+
+
+def test_a_folder_is_answered_with_the_scenario_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder; name a file: it has none"):
+        read_scenario(tmp_path, {})
+    (tmp_path / "scenario.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"such as .*scenario\.json"):
+        read_scenario(tmp_path, {})

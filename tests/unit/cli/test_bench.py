@@ -115,13 +115,14 @@ def test_a_foreign_server_is_named_as_such(
     assert "is it an OpenAI-compatible server" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_what_has_ended(server: tuple[str, type[Server]]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_has_ended(server: tuple[str, type[Server]], number: int) -> None:
     address, kind = server
     kind.answers_max = 2
 
     def interrupt(progress: Progress) -> None:
         if len(progress.outcomes) == 2 and progress.sent == 3:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     params = LoadParams(url=f"http://{address}", model="m", count=9, concurrency=1)
     progress = load(params, interrupt, 0.01)

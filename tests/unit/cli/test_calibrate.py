@@ -111,3 +111,14 @@ def test_evidence_is_fitted_with_the_scheduler_of_its_server(tmp_path: Path) -> 
 def test_a_configuration_without_evidence_is_refused(table: Path, tmp_path: Path) -> None:
     options = ["--out", str(tmp_path / "c.json"), "--model", "m", "--device", "d", "--config", str(tmp_path / "h.toml")]
     assert "--config tells the scheduler" in str(RUN.invoke(app, [str(table), *options]).exception)
+
+
+def test_a_folder_is_answered_with_the_log_in_it(table: Path, tmp_path: Path) -> None:
+    def said() -> str:
+        return str(RUN.invoke(app, [str(tmp_path), "--out", str(tmp_path / "c.json")]).exception)
+
+    assert f"name the log in it: {table} holds a table of steps" in said()
+    table.unlink()
+    assert "it holds none" in said()
+    (tmp_path / "requests.parquet").write_bytes(b"")
+    assert "a simulated run" in said()

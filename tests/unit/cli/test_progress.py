@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.bench.simulated import Progress
-from headway.cli.progress import EXIT_INTERRUPTED, line, watching
+from headway.cli.ending import EXIT_INTERRUPTED, EXIT_TERMINATED
+from headway.cli.progress import Interrupt, line, watching
 
 AT = Progress(virtual_s=120.0, wall_s=2.0, arrived=50, done=40, until_s=None)
 ENDLESS = ["simulate", "--requests", "1000000000", "--rate", "50", "--progress"]
@@ -19,23 +20,31 @@ def test_both_times_and_what_is_done_are_shown() -> None:
 
 
 def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with watching(None) as watch:
+    with watching(None, Interrupt()) as watch:
         assert watch(AT)
     assert capsys.readouterr().err == ""
-    with watching(True) as watch:
+    with watching(True, Interrupt()) as watch:
         assert watch(AT)
     assert "40 of 50" in capsys.readouterr().err
 
 
 def test_an_interrupt_stops_at_the_next_look_and_the_second_one_at_once() -> None:
-    with watching(False) as watch:
+    with watching(False, Interrupt()) as watch:
         os.kill(os.getpid(), signal.SIGINT)
         assert not watch(AT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_leaves_a_result_that_can_be_read(tmp_path: Path) -> None:  # SPEC J5
+def test_a_run_keeps_the_signals_of_its_caller() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with watching(False, Interrupt()):
+        pass
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, EXIT_TERMINATED)])
+def test_a_signal_leaves_a_result_that_can_be_read(tmp_path: Path, number: int, code: int) -> None:  # SPEC J5
     """A real process: it is interrupted once it has told that requests are done."""
     program = "from headway.cli import main; main()"
     words = [sys.executable, "-c", program, *ENDLESS, "--out", str(tmp_path / "run")]
@@ -45,9 +54,9 @@ def test_ctrl_c_leaves_a_result_that_can_be_read(tmp_path: Path) -> None:  # SPE
         for told in process.stderr:
             if "requests done" in told and ", 0 of" not in told:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         shown, rest = process.communicate(timeout=60)
-    assert process.returncode == EXIT_INTERRUPTED, rest
+    assert process.returncode == code, rest
     assert "interrupted" in shown
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["complete"] is False
