@@ -144,7 +144,7 @@ class ImageRuns:
             session.close()
 
     async def _kept(self, call: Call, outcome: Outcome) -> ImageAnswer:
-        """Store the pictures, so that their addresses answer, and count what they took."""
+        """Store the pictures, so that their addresses answer, and what they took is metered."""
         asked, request = call.asked, call.asked.request
         cost = cost_of(outcome.end.marks, self._settings.price_per_device_hour_usd)
         answer = image_answer(asked, outcome.made, int(time.time()), cost, outcome.degraded)
