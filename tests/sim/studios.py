@@ -28,8 +28,15 @@ FRONT_CONFIG = FrontConfig(router=PolicyChoice("least_work"), room=Room(cold_req
 class Studio:
     """One front and some pools of diffusion replicas."""
 
-    def __init__(self, *pools: PoolParams, front: FrontConfig = FRONT_CONFIG, seed: int = 0, log: bool = False) -> None:
-        self.sim = Simulation(SimParams(network=NetworkParams(latency_ns=0), flush_ns=0, log=log))
+    def __init__(
+        self,
+        *pools: PoolParams,
+        front: FrontConfig = FRONT_CONFIG,
+        seed: int = 0,
+        log: bool = False,
+        checks: bool = False,
+    ) -> None:
+        self.sim = Simulation(SimParams(network=NetworkParams(latency_ns=0), flush_ns=0, log=log, check=checks))
         self.pools = [DiffusionPool(replace(pool, kind="diffusion"), CATALOGUE, seed) for pool in pools]
         self.sim.add(FRONT, Machine(lambda _: FrontNode(FRONT, front)))
         self.sim.add(CONTROL, Machine(lambda _: ControlNode(CONTROL, None)))
