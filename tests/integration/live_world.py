@@ -71,7 +71,7 @@ class World:
                 if isinstance(item, Deliver):
                     assert item.index == len(tokens), "a gap or a repetition in the stream"
                     tokens += item.tokens
-                else:
+                elif isinstance(item, End):  # a picture is shown before it
                     self.serving.closed(request.id, None, 0)
                     return Answer(tokens, item)
             if leave_after is not None and len(tokens) >= leave_after:

@@ -24,7 +24,8 @@ from headway.live.config import Host, gateway_settings, resolve, set_layer
 from headway.live.launch import plan
 from headway.live.run import Live
 
-PAINTER = "diffusion=[{name='painter', steps=4, synthetic={step_ms=STEP, megapixel_ms=0}}]"
+DEVICE = "engine='synthetic', synthetic={step_ms=STEP, megapixel_ms=0}"
+PAINTER = f"diffusion=[{{name='painter', steps=4, {DEVICE}}}]"
 
 
 class Studio:

@@ -8,13 +8,14 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ports import DenoiseEngine, LlmEngine, ModelLimits, Node
+from headway.core.reports import DenoiseCoefficients
 from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
-from headway.live.spec import LlmSpec, ReplicaSpec
+from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
@@ -43,6 +44,7 @@ class Recipe(msgspec.Struct, frozen=True):
     spec: ReplicaSpec
     incarnation: int
     limits: ModelLimits | None
+    cost: DenoiseCoefficients | None = None  # of a diffusion replica, as it was measured
 
 
 def build_node(recipe: Recipe) -> BuiltNode:
@@ -51,7 +53,7 @@ def build_node(recipe: Recipe) -> BuiltNode:
     if spec.llm is not None and recipe.limits is not None:
         return _llm_node(recipe, spec.llm, recipe.limits)
     if spec.diffusion is not None:
-        cost = spec.diffusion.cost
+        cost = recipe.cost or spec.diffusion.cost
         machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost))
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig())
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
@@ -96,11 +98,31 @@ def load_llm(
     return _load_torch(spec, llm, clock, tell)
 
 
-def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns]) -> DenoiseEngine:
-    """The denoiser of a diffusion replica."""
+def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]) -> DenoiseEngine:
+    """Load the engine of a diffusion replica; `tell(phase, done, note)` hears the phases. Outside the event loop."""
     if spec.diffusion is None:
         raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
-    return SyntheticDenoiser(spec.diffusion.denoiser, clock)
+    if spec.diffusion.pipeline is None:
+        return SyntheticDenoiser(spec.diffusion.denoiser, clock)
+    return _load_pipeline(spec.diffusion.pipeline, clock, tell)
+
+
+def _load_pipeline(
+    pipeline: PipelineSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]
+) -> DenoiseEngine:
+    tell("import", 0.0, "diffusers")
+    try:
+        from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
+        from headway.engines.diffusion.loading import LoadSettings, load
+    except ImportError as error:
+        raise ConfigError(
+            f"diffusion.engine = 'torch' needs torch and diffusers ({error}); install headway[diffusion], "
+            "diffusion.engine = 'synthetic' works without"
+        ) from error
+    tell("load", 0.0, Path(pipeline.folder).name)
+    loaded = load(LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads))
+    tell("load", 1.0, f"{type(loaded.family).__name__} in {str(loaded.dtype).removeprefix('torch.')}")
+    return DiffusionEngine(loaded, RunSettings(pipeline.cache_mb, pipeline.tile_pixels), clock)
 
 
 def _synthetic(spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns]) -> LlmEngine:

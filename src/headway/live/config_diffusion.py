@@ -2,15 +2,20 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 
+from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
 from headway.core.errors import ConfigError
 from headway.core.reports import DenoiseCoefficients
+from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
+from headway.live.denoise_warmup import Probes
+from headway.live.spec import DiffusionSpec, PipelineSpec
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
 
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
@@ -31,7 +36,13 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """A model that makes pictures, or with `fps` videos. Several: one table each."""
 
     name: Name  # what clients call it
-    engine: Literal["synthetic"] = "synthetic"  # no model: pictures are a hash of what was asked for
+    engine: Literal["torch", "synthetic"] = "torch"  # synthetic: no model, pictures are a hash of what was asked for
+    folder: str | None = None  # a diffusers pipeline (Flux, SD3, PixArt, Qwen-Image, Wan), for engine = "torch"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where torch sees it
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on cuda, else float32
+    threads: Count = 1  # of one replica on a CPU
+    embedding_cache_mb: Annotated[int, msgspec.Meta(ge=0)] = 64  # prompts that were encoded, per replica
+    tile_pixels: Count | None = None  # larger frames are decoded in tiles; unset: only those that do not fit otherwise
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
     size: Name = "64x64"  # of a request that names none: WIDTHxHEIGHT
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
@@ -66,6 +77,11 @@ def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
                 _check_size(f"{key}.{name}", size, model)
         if model.sizes and model.size not in model.sizes:
             raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
+        if (model.engine == "torch") is (model.folder is None):
+            hint = "name the folder of a diffusers pipeline" if model.folder is None else "leave it out"
+            raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
+        if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
+            raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
         if model.steps > model.steps_max:
             raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
         if model.masks and not model.edits:
@@ -129,14 +145,62 @@ def denoiser_params(model: DiffusionSettings) -> DenoiserParams:
     return DenoiserParams(step_ns=round(device.step_ms * 1e6), pixel_ns=device.megapixel_ms)
 
 
+def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
+    """What a replica of it runs."""
+    cost = believed_cost(model)
+    if model.folder is None:
+        return DiffusionSpec(model.scheduler, denoiser_params(model), cost)
+    return DiffusionSpec(
+        model.scheduler,
+        cost=cost,
+        pipeline=PipelineSpec(
+            folder=str(Path(model.folder).expanduser().absolute()),
+            device=model.device,
+            dtype=model.dtype,
+            threads=model.threads,
+            cache_mb=model.embedding_cache_mb,
+            tile_pixels=model.tile_pixels,
+        ),
+        probes=_probes(model),
+    )
+
+
+def _probes(model: DiffusionSettings) -> Probes:
+    """The usual request, and the largest that the configuration names."""
+    looks = picture_card(model, 0).pictures
+    assert looks is not None  # of every model here
+    sizes = sorted({model.size, *model.sizes}, key=_pixels)
+    lengths = [frames_of(seconds, looks) if model.fps else 1 for seconds in (model.seconds[0], max(model.seconds))]
+    passes = model.guided_passes if model.guidance_scale > 1 else 1
+    usual = DenoiseShape(*_sides(model.size), lengths[0], passes)
+    largest = DenoiseShape(*_sides(sizes[-1]), lengths[1], passes)
+    shapes = tuple(dict.fromkeys((usual, largest)))
+    return Probes(shapes, min(4, model.scheduler.batch_max), "mp4" if model.fps else "png", model.fps)
+
+
+def _sides(size: str) -> tuple[int, int]:
+    """Height and width."""
+    width, height = size.split("x")
+    return int(height), int(width)
+
+
+def _pixels(size: str) -> int:
+    height, width = _sides(size)
+    return height * width
+
+
 def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:
-    """What its work is believed to take at first: the virtual device, as `cost.diffusion` counts."""
+    """What its work is believed to take before anything was measured: that of the virtual device."""
     params = denoiser_params(model)
+    patch = model.multiple if model.folder is not None else _PATCH
     return DenoiseCoefficients(
         base_ns=0.0,
         floor_ns=float(params.step_ns),
-        token_ns=params.pixel_ns * _PATCH * _PATCH,
+        token_ns=params.pixel_ns * patch * patch,
         pair_ns=0.0,
-        patch=_PATCH,
+        patch=patch,
+        frame_stride=model.frame_stride,
+        text_tokens=model.text_tokens,
+        passes=model.guided_passes,
         is_floor_hidden=False,
     )

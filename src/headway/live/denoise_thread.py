@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from headway.core.artifacts import Denoised, RowFailed
 from headway.core.errors import InvariantError
@@ -17,6 +17,7 @@ from headway.live.timing import Handed, StepClock, runnable_since
 from headway.live.wire import StepSpan
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan raised
 
@@ -34,6 +35,10 @@ class DenoiseThread:
         self._denoiser, self._clock, self._feed, self._span = denoiser, clock, feed, span
         self._pool = ThreadPoolExecutor(1, "denoise")
         self._device = StepClock()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the engine's thread, between plans."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def run_denoise(self, plan: DenoisePlan, event: Event, planned_ns: Ns) -> None:
         """Queue one batch."""

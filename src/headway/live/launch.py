@@ -24,12 +24,12 @@ from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock, unix_s
 from headway.live.config import Config, gateway_settings, names_of
 from headway.live.config_checks import replica_id
-from headway.live.config_diffusion import DiffusionSettings, believed_cost, denoiser_params, picture_card
+from headway.live.config_diffusion import DiffusionSettings, diffusion_spec, picture_card
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.front_spec import Address
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
 from headway.live.run import CONTROL, FRONT, Live, Plan
-from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
+from headway.live.spec import LlmSpec, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def _painter(config: Config, node: NodeId, model: DiffusionSettings) -> ReplicaS
         model=ModelId(model.name),
         listeners=(FRONT, CONTROL),
         control=CONTROL,
-        diffusion=DiffusionSpec(model.scheduler, denoiser_params(model), believed_cost(model)),
+        diffusion=diffusion_spec(model),
         event_logs=config.telemetry.event_logs,
         drain_s=config.supervisor.drain_s,
     )

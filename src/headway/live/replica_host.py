@@ -19,11 +19,13 @@ from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
 from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
+from headway.core.reports import DenoiseCoefficients
 from headway.core.units import Ns, ns_from_s
 from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm
 from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
+from headway.live.denoise_warmup import warm_up_denoiser
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
@@ -78,6 +80,7 @@ class Parts(msgspec.Struct, frozen=True):
     ports: Ports
     limits: ModelLimits | None
     transport: BlockTransport | None
+    cost: DenoiseCoefficients | None = None
 
 
 class Replica:
@@ -99,8 +102,8 @@ class Replica:
         if start.spec.llm is not None:
             parts = await self._load_llm(start.spec.llm, feed)
         else:
-            parts = self._load_diffusion(feed)
-        recipe = Recipe(start.spec, start.incarnation, parts.limits)
+            parts = await self._load_diffusion(feed)
+        recipe = Recipe(start.spec, start.incarnation, parts.limits, parts.cost)
         built = build_node(recipe)
         driver = Driver(built.node, self._clock, parts.ports, event_log=open_log(recipe))
         feed.target = driver.feed
@@ -125,10 +128,17 @@ class Replica:
         transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
         return Parts(Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport)
 
-    def _load_diffusion(self, feed: "LateFeed") -> Parts:
-        denoiser = load_denoiser(self._start.spec, self._clock.now_ns)
-        thread = DenoiseThread(denoiser, self._clock, feed, self._spans.append)
-        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None)
+    async def _load_diffusion(self, feed: "LateFeed") -> Parts:
+        spec, clock = self._start.spec, self._clock
+        engine = await self._loop.run_in_executor(None, load_denoiser, spec, clock.now_ns, self._tell)
+        thread = DenoiseThread(engine, clock, feed, self._spans.append)
+        cost = None
+        if spec.diffusion is not None and spec.diffusion.probes is not None and spec.diffusion.cost is not None:
+            probes, start = spec.diffusion.probes, spec.diffusion.cost
+            self._tell("warm-up", 0.0, "")
+            cost = await thread.call(lambda: warm_up_denoiser(engine, probes, start))
+            self._tell("warm-up", 1.0, "")
+        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, cost)
 
     def fail(self, error: BaseException) -> None:
         """An error that nobody awaits (a callback's) ends the process like any other."""

@@ -9,6 +9,7 @@ from headway.core.reports import DenoiseCoefficients
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
+from headway.live.denoise_warmup import Probes
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
@@ -76,12 +77,25 @@ class LlmSpec(msgspec.Struct, frozen=True):
     executor: ExecutorSettings
 
 
+class PipelineSpec(msgspec.Struct, frozen=True):
+    """A diffusers pipeline and how it computes."""
+
+    folder: str
+    device: Literal["auto", "cpu", "cuda"]
+    dtype: Literal["auto", "float32", "bfloat16"]
+    threads: int
+    cache_mb: int
+    tile_pixels: int | None
+
+
 class DiffusionSpec(msgspec.Struct, frozen=True):
-    """What a diffusion replica runs: the toy of the walking skeleton, no model behind it."""
+    """What a diffusion replica runs: a pipeline, or without one the virtual device."""
 
     machine: DiffusionParams = DiffusionParams()
     denoiser: DenoiserParams = DenoiserParams()
     cost: DenoiseCoefficients | None = None  # believed at first, corrected by what plans take; None: no belief
+    pipeline: PipelineSpec | None = None
+    probes: Probes | None = None  # that correct `cost` before the replica is ready
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True):

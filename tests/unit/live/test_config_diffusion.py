@@ -1,5 +1,7 @@
 """Models of pictures and videos: what they may be, and what the gateway and their replicas are told."""
 
+from pathlib import Path
+
 import pytest
 from tests.unit.live.test_config_models import given
 
@@ -9,10 +11,17 @@ from headway.core.request import DenoiseShape
 from headway.cost.diffusion import step_ns
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.live.config import Config
-from headway.live.config_diffusion import DiffusionSettings, believed_cost, denoiser_params, picture_card
+from headway.live.config_diffusion import (
+    DiffusionSettings,
+    believed_cost,
+    denoiser_params,
+    diffusion_spec,
+    picture_card,
+)
 from headway.live.launch import find_models, plan
 
-TWO = "diffusion=[{name='painter', replicas=2, edits=false}, {name='filmer', fps=4, seconds=[4]}]"
+PAINTER = "{engine='synthetic', name='painter', replicas=2, edits=false}"
+TWO = f"diffusion=[{PAINTER}, {{engine='synthetic', name='filmer', fps=4, seconds=[4]}}]"
 
 
 def configured(*assignments: str) -> Config:
@@ -51,7 +60,7 @@ def test_pictures_alone_can_be_served() -> None:
     ("fields", "words"),
     [
         ("name='synthetic'", "both called 'synthetic'"),
-        ("name='a'}, {name='a'", "both called 'a'"),
+        ("name='a'}, {engine='synthetic', name='a'", "both called 'a'"),
         ("name='a', size='64'", "diffusion[0].size has '64'"),
         ("name='a', size='60x60'", "multiples"),
         ("name='a', size='16x16'", "side_min = 32"),
@@ -67,12 +76,33 @@ def test_pictures_alone_can_be_served() -> None:
 )
 def test_what_cannot_be_served_is_refused_by_key(fields: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        configured(f"diffusion=[{{{fields}}}]")
+        configured(f"diffusion=[{{engine='synthetic', {fields}}}]")
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("fields", ["name='a'", "name='a', folder='nowhere'", "name='a', folder='FOLDER'"])
+def test_a_model_needs_a_folder_with_a_pipeline(fields: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"diffusion\[0\]\.folder"):
+        configured(f"diffusion=[{{{fields.replace('FOLDER', str(tmp_path))}}}]")
+    with pytest.raises(ConfigError, match="leave it out"):
+        configured("diffusion=[{name='a', engine='synthetic', folder='x'}]")
+
+
+def test_a_pipeline_is_measured_on_the_usual_request_and_the_largest() -> None:
+    model = DiffusionSettings(name="a", folder="x", sizes=("64x64", "128x96", "96x64"), steps=8)
+    spec = diffusion_spec(model)
+    assert spec.pipeline is not None
+    assert Path(spec.pipeline.folder).is_absolute()
+    assert spec.probes is not None
+    assert spec.probes.shapes == (DenoiseShape(64, 64, passes=2), DenoiseShape(96, 128, passes=2))
+    film = diffusion_spec(DiffusionSettings(name="a", folder="x", fps=4, guidance_scale=1.0)).probes
+    assert film is not None
+    assert [(shape.frames, shape.passes) for shape in film.shapes] == [(16, 1), (48, 1)]
+    assert (film.form, film.fps) == ("mp4", 4)
+
+
 def test_the_virtual_device_is_believed_to_take_what_it_takes() -> None:
-    model = DiffusionSettings(name="a")
+    model = DiffusionSettings(name="a", engine="synthetic")
     rows = tuple(DenoiseRow(seq, 0, 1, 9) for seq in range(3))
     shape = DenoiseShape(128, 64, passes=1)
     taken_ns = SyntheticDenoiser(denoiser_params(model)).batch_ns(DenoisePlan(1, 0, rows, 128, 64, shape=shape))
