@@ -16,6 +16,7 @@ from headway.adapters.gateway.settings import (
     SloDefaults,
     StreamSettings,
 )
+from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
@@ -35,6 +36,7 @@ from headway.live.config_models import DiscoverySettings, Names, check_models, i
 from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies, check_routes
 from headway.live.exports import check_exports
+from headway.live.jobs_settings import JobSettings, check_jobs
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
 from headway.sched.executor.buckets import Buckets
@@ -45,7 +47,7 @@ from headway.sched.nodes import FrontConfig
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 ENV_PREFIX: Final = "HEADWAY"
 ENV_FILE: Final = "HEADWAY_CONFIG"
-SECRETS: Final = ("auth.keys",)
+SECRETS: Final = ("auth.keys", "jobs.url", "jobs.webhooks.secrets")
 OF_OWN_MODELS: Final = ("engine.", "scheduler.", "executor.")
 OF_PROCESSES: Final = "supervisor."
 
@@ -90,6 +92,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fleet: FleetSettings = FleetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     supervisor: SupervisorSettings = SupervisorSettings()
+    jobs: JobSettings = JobSettings()
+    storage: StorageSettings = StorageSettings()
 
 
 class Adjustment(msgspec.Struct, frozen=True):
@@ -205,6 +209,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
         for model in names.own:
             check_model(model.name)
     check_exports(config.telemetry)
+    check_jobs(config.jobs)
 
 
 def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Config, list[Adjustment]]:

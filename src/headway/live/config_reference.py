@@ -21,8 +21,9 @@ REFERENCE_HEAD: Final = """# Configuration
 
 One TOML file configures everything, and every key has a default that works: Headway starts without any file.
 Pass it with `--config FILE` or `HEADWAY_CONFIG=FILE`. A later origin wins: file, secrets from the environment
-(`HEADWAY__AUTH__KEYS`, nothing else), flags (`--set key=value` reaches every key). Unknown keys and combinations that
-cannot work are refused. `headway config validate FILE` checks all that `headway serve` checks before it loads a model,
+(`HEADWAY__AUTH__KEYS`, `HEADWAY__JOBS__URL`, `HEADWAY__JOBS__WEBHOOKS__SECRETS`, nothing else), flags (`--set
+key=value` reaches every key). Unknown keys and combinations that cannot work are refused.
+`headway config validate FILE` checks all that `headway serve` checks before it loads a model,
 `headway config show FILE` tells where each value came from and what was adjusted. This page is generated:
 `headway config reference > docs/configuration.md`.
 

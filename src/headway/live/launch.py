@@ -8,7 +8,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -30,6 +30,9 @@ from headway.live.front_spec import Address
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import LlmSpec, ReplicaSpec
+
+if TYPE_CHECKING:
+    from headway.live.jobs import JobDesk
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +149,7 @@ class Running:
         self._stop = asyncio.Event()
         self._port = config.server.port
         self._folder = tempfile.TemporaryDirectory(prefix="headway-")  # mode 0700: nobody else connects
+        self._jobs: JobDesk | None = None  # where diffusion models are served
 
     def models(self) -> list[str]:
         """The names that are served now."""
@@ -157,7 +161,9 @@ class Running:
         self._stop.set()
 
     async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
-        """Listen, load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left."""
+        """Listen, load, serve until `stop`, drain. Raises EngineError when a replica cannot start or none is left,
+        ConfigError for a job table or an object store that cannot be used."""
+        self._jobs = await self._open_jobs()
         server = self._http()
         listen(listener)
         self._port = listener.getsockname()[1]
@@ -172,6 +178,8 @@ class Running:
             server.should_exit = True
             fronts = self.live.stop_fronts(self._config.server.shutdown_s + FRONTS_GRACE_S)
             await asyncio.gather(http, fronts, return_exceptions=True)
+            if self._jobs is not None:
+                await self._jobs.stop(self._config.server.shutdown_s)
             await self.live.stop()
             for task in (fleet, stopping):
                 task.cancel()
@@ -182,6 +190,8 @@ class Running:
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""
         await self.live.start()
+        if self._jobs is not None:
+            self._jobs.begin()
         await self.live.upstreams.heard(UPSTREAMS_WAIT_S)
         await server.until_started()
         if self._config.server.processes > 1:
@@ -192,10 +202,22 @@ class Running:
         ready()
         await self.live.run()
 
+    async def _open_jobs(self) -> "JobDesk | None":
+        """The job table and the object store. Raises ConfigError."""
+        painters = {ModelId(model.name): model.replicas for model in self._config.diffusion}
+        if not painters:
+            return None
+        from headway.live.jobs import JobDesk  # SQLAlchemy and Alembic take half a second to import
+
+        jobs = JobDesk(self._config.jobs, self._config.storage, self.live.serving, self.live.clock)
+        jobs.replicas = lambda model: painters.get(model, 1)
+        await jobs.open()
+        return jobs
+
     def _http(self) -> HttpServer:
         tokenizers = {model.name: model.tokenizer() for model in self._served}
         gateway = gateway_settings(self._config)
-        app = build_app(self.live.serving, tokenizers, gateway)
+        app = build_app(self.live.serving, tokenizers, gateway, None if self._jobs is None else self._jobs.durable())
         self.live.fronts.edge = app
         protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
         if self.live.relays:

@@ -34,7 +34,7 @@ def test_keys_may_come_from_the_environment_and_only_they() -> None:
     keys = f'[{{hash = "sha256:{0:064x}", tenant = "a"}}]'
     config = resolve(layers(None, {"HEADWAY__AUTH__KEYS": keys}, []), HOST).config
     assert [key.tenant for key in gateway_settings(config).auth.keys] == ["a"]
-    with pytest.raises(ConfigError, match=r"secrets only \(auth\.keys\)"):
+    with pytest.raises(ConfigError, match=r"secrets only \(auth\.keys, jobs\.url"):
         layers(None, {"HEADWAY__MODEL__NAME": "x"}, [])
 
 

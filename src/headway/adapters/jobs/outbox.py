@@ -3,7 +3,7 @@
 import secrets
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.tables import hooks, jobs
@@ -100,3 +100,8 @@ class Outbox:
     def _set(self, hook: str, attempt: int, values: dict[str, object]) -> None:
         same = (hooks.c.id == hook, hooks.c.attempt == attempt, hooks.c.state == "waiting")
         self._database.run(lambda c: c.execute(update(hooks).where(*same).values(values)))
+
+    def sweep(self, before_ns: Ns) -> None:
+        """Forget messages that are over and were stored before that."""
+        old = (hooks.c.state != "waiting", hooks.c.stored_ns < before_ns)
+        self._database.run(lambda c: c.execute(delete(hooks).where(*old)))

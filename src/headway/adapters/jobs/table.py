@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.outbox import store_hook
-from headway.adapters.jobs.tables import inputs, jobs, outputs
+from headway.adapters.jobs.tables import answers, inputs, jobs, outputs
 from headway.adapters.jobs.usage import add_usage
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
@@ -92,8 +92,14 @@ class NodeTable:
         """SQLite at start: whoever claimed these is gone, for there is one gateway only. Returns how many."""
         if not self._database.is_sqlite:
             return 0
-        free = update(jobs).where(jobs.c.owner.is_not(None), is_open())
-        return self._database.run(lambda c: c.execute(free.values(owner=None, state=waiting_state())).rowcount)
+        free = update(jobs).where(jobs.c.owner.is_not(None), is_open()).values(owner=None, state=waiting_state())
+        unanswered = delete(answers).where(answers.c.answer.is_(None), answers.c.job.is_(None))
+
+        def work(connection: Connection) -> int:
+            connection.execute(unanswered)
+            return connection.execute(free).rowcount
+
+        return self._database.run(work)
 
     def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
         """The first rows that may be claimed, and whether there are more."""

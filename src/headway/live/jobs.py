@@ -1,0 +1,182 @@
+"""The durable side of one gateway: JobNode between the job table, the front, the object store and the webhook client.
+
+It decides nothing: what is claimed, kept, saved or given up is JobNode's choice.
+"""
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from headway.adapters.gateway.job_ports import Durable
+from headway.adapters.storage.keys import job_prefix
+from headway.adapters.storage.objects import ObjectStore
+from headway.adapters.storage.settings import StorageSettings
+from headway.adapters.webhooks.send import Webhooks
+from headway.core.effects import WakeAt
+from headway.core.errors import CapacityError
+from headway.core.events import TimerFired
+from headway.core.ids import ModelId
+from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, SweepObjects
+from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
+from headway.core.units import Ns, s_from_ns
+from headway.live.clock import Clock, unix_s
+from headway.live.jobs_clients import AnswerDesk, ClientDesk, MeterDesk, PictureDesk
+from headway.live.jobs_runs import FrontDoor, JobRuns
+from headway.live.jobs_settings import JobSettings, objects_folder
+from headway.live.jobs_table import TableDriver, Tables
+from headway.sched.jobs.node import JobNode
+
+log = logging.getLogger(__name__)
+
+_SWEPT_AT_ONCE: Final = 100
+
+
+class JobDesk:
+    """Opened before HTTP is, begun when replicas are ready, stopped before they are."""
+
+    def __init__(self, settings: JobSettings, storage: StorageSettings, front: FrontDoor, clock: Clock) -> None:
+        """Opens the job table. Raises ConfigError."""
+        url = settings.database_url
+        folder = Path() if storage.url else objects_folder(url)
+        self._settings, self._clock, self._epoch_ns = settings, clock, clock.epoch_ns()
+        self._store = ObjectStore(storage, folder)
+        self._tables = Tables(settings, f"{socket.gethostname()}-{secrets.token_hex(8)}")
+        self._hooks = Webhooks(settings.webhooks, settings.hooks.timeout_s, unix_s)
+        self._node = JobNode(settings)
+        self._loop = asyncio.get_running_loop()
+        self._inbox: deque[Callable[[Ns], JobEvent]] = deque()
+        self._is_feeding = False
+        self._last_ns: Ns = 0
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runs = JobRuns(front, self._tables, self._store, self.feed, self._epoch_ns)
+        self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
+        self.replicas: Callable[[ModelId], int] = lambda _: 1  # that serve a model: for `eta_s`
+
+    def now_ns(self) -> Ns:
+        """The table's clock: Unix time, which does not run backwards while this process lives."""
+        return self._epoch_ns + self._clock.now_ns()
+
+    def durable(self) -> Durable:
+        """What the gateway is given."""
+        tables, store, now_ns = self._tables, self._store, self.now_ns
+        clients = ClientDesk(tables, store, self._hooks, self.feed, now_ns)
+        clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
+        clients.replicas = lambda model: self.replicas(model)
+        answers = AnswerDesk(tables, now_ns, self._settings.answers_ns)
+        return Durable(clients, PictureDesk(tables, store, now_ns), answers, MeterDesk(tables, now_ns))
+
+    async def open(self) -> None:
+        """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
+        await self._store.check()
+        freed = await self._tables.ask(self._tables.node.release_all)
+        if freed:
+            log.info("%d jobs of an earlier life of this gateway go on", freed)
+
+    def begin(self) -> None:
+        """Claim jobs from now on."""
+        self.feed(lambda at_ns: TableOpened(at_ns, "start"))
+
+    async def stop(self, grace_s: float) -> None:
+        """Hand back what runs, at most `grace_s`; what is not handed back by then goes on when its lease is over."""
+        self.feed(lambda at_ns: DrainBegan(at_ns, "stop"))
+        deadline = self._loop.time() + grace_s
+        while not self._node.is_idle and self._loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        await self._runs.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._hooks.close()
+        await asyncio.to_thread(self._tables.close)
+
+    # Driving the node
+
+    def feed(self, make: Callable[[Ns], JobEvent]) -> None:
+        """Hand an event to the node; called from within an effect, it waits for its turn."""
+        self._inbox.append(make)
+        if self._is_feeding:
+            return
+        self._is_feeding = True
+        try:
+            while self._inbox:
+                self._last_ns = max(self._last_ns, self.now_ns())
+                event = self._inbox.popleft()(self._last_ns)
+                if isinstance(event, RowClosed | RowLost):
+                    self._runs.forget(event.job, event.attempt)
+                for effect in self._node.handle(event):
+                    self._perform(effect)
+        finally:
+            self._is_feeding = False
+
+    def _perform(self, effect: JobEffect) -> None:
+        match effect:
+            case StartJob():
+                self._runs.start(effect)
+            case StopJob():
+                self._runs.stop(effect.job)
+            case WakeAt():
+                self._wake(effect)
+            case SendHook():
+                self._begin(self._send(effect))
+            case SweepObjects():
+                self._begin(self._sweep())
+            case _:
+                self._table.perform(effect)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _wake(self, effect: WakeAt) -> None:
+        number = id(effect)
+        delay_s = max(0.0, s_from_ns(effect.at_ns - self.now_ns()))
+        self._timers[number] = self._loop.call_later(delay_s, self._fire, number, effect)
+
+    def _fire(self, number: int, effect: WakeAt) -> None:
+        del self._timers[number]
+        if effect.at_ns > self.now_ns():  # the loop's clock is coarser than ours; a timer never fires early
+            self._wake(effect)
+            return
+        self.feed(lambda at_ns: TimerFired(at_ns, effect.timer, effect.timer))
+
+    async def _send(self, effect: SendHook) -> None:
+        try:
+            hook = await self._tables.ask(lambda: self._tables.outbox.message(effect.hook))
+        except CapacityError as error:
+            log.warning("webhook %s is not sent: %s", effect.hook, error)
+            hook = None
+        if hook is None:
+            self.feed(lambda at_ns: HookLost(at_ns, "table", effect.hook))
+            return
+        answer = await self._hooks.send(hook.id, hook.tenant, hook.url, hook.body)
+        self.feed(
+            lambda at_ns: HookAnswered(
+                at_ns, "http", effect.hook, effect.attempt, answer.status, answer.reason, answer.is_refused
+            )
+        )
+
+    async def _sweep(self) -> None:
+        """Objects first: a row that is there tells where its objects are."""
+        tables = self._tables
+        try:
+            while True:
+                old = await tables.ask(lambda: tables.clients.expired(self.now_ns(), _SWEPT_AT_ONCE))
+                for tenant, job in old:
+                    await self._store.delete_below(job_prefix(tenant, job))
+                    await tables.ask(partial(tables.clients.delete, job, None))
+                if len(old) < _SWEPT_AT_ONCE:
+                    break
+            await tables.ask(lambda: tables.answers.sweep(self.now_ns()))
+            await tables.ask(lambda: tables.outbox.sweep(self.now_ns() - self._settings.keep_ns))
+        except CapacityError as error:
+            log.warning("what has expired stays for now: %s", error)

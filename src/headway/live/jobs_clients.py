@@ -1,0 +1,274 @@
+"""The gateway's durable ports (`adapters/gateway/job_ports.py`) over the job table and the object store."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from headway.adapters.gateway.job_ports import (
+    Body,
+    Created,
+    Held,
+    IdempotencyKey,
+    JobPage,
+    JobQuery,
+    JobView,
+    KeptPicture,
+    NewJob,
+    OutputKind,
+    Usage,
+)
+from headway.adapters.jobs.answers import InUse
+from headway.adapters.jobs.places import Taken
+from headway.adapters.jobs.records import JobRecord, NewRecord
+from headway.adapters.jobs.table import StoredOutput
+from headway.adapters.storage.keys import job_prefix, object_key
+from headway.adapters.storage.objects import ObjectStore
+from headway.adapters.webhooks.send import Webhooks
+from headway.core.errors import RequestError
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.jobs import OVER, JobEvent, JobStored, RowLost
+from headway.core.request import Slo
+from headway.core.units import Ns, ns_from_s, s_from_ns
+from headway.live.jobs_table import Tables
+
+Feed = Callable[[Callable[[Ns], JobEvent]], None]
+_KEY_HELD_S: Final = 900.0  # by a request that runs; a process that dies frees its keys then
+
+
+def _record(new: NewJob, body: bytes) -> NewRecord:
+    request = new.request
+    return NewRecord(
+        id=request.id,
+        kind=new.kind,
+        tenant=request.tenant,
+        model=request.model,
+        steps=request.steps,
+        body=body,
+        echo=new.echo,
+        urgency=request.urgency,
+        estimate_ns=ns_from_s(new.device_s),
+        webhook_url=new.webhook_url,
+        key=new.idempotency,
+    )
+
+
+class ClientDesk:
+    """`Jobs`."""
+
+    def __init__(
+        self, tables: Tables, store: ObjectStore, hooks: Webhooks, feed: Feed, now_ns: Callable[[], Ns]
+    ) -> None:
+        self._tables, self._store, self._hooks = tables, store, hooks
+        self._feed, self._now_ns = feed, now_ns
+        self.previews = 0  # of a job that asks for none
+        self.epoch_ns = 0  # Unix time of run start
+        self.replicas: Callable[[ModelId], int] = lambda _: 1
+
+    async def create(self, new: NewJob) -> Created:
+        """See the port."""
+        request, tables = new.request, self._tables
+        job_prefix(request.tenant, request.id)
+        if new.webhook_url is not None:
+            self._hooks.check(new.webhook_url, request.tenant)
+        slo = request.slo
+        content = request.content
+        if not content.previews:
+            content = msgspec.structs.replace(content, previews=min(self.previews, request.steps - 1))
+        kept = msgspec.structs.replace(
+            request,
+            arrived_ns=request.arrived_ns + self.epoch_ns,
+            slo=Slo(
+                None if slo.ttft_deadline_ns is None else slo.ttft_deadline_ns + self.epoch_ns,
+                slo.tpot_ns,
+                None if slo.e2e_deadline_ns is None else slo.e2e_deadline_ns + self.epoch_ns,
+            ),
+            content=content,
+        )
+        record = _record(new, msgspec.msgpack.encode(kept))
+        # Shielded: a client that leaves now finds its job stored and begun, or not stored.
+        return await asyncio.shield(self._insert(record, tables))
+
+    async def _insert(self, new: NewRecord, tables: Tables) -> Created:
+        record, row = await tables.ask(lambda: tables.clients.insert(new, self._now_ns()))
+        if row is not None:
+            self._feed(lambda at_ns: JobStored(at_ns, "edge", row))
+        return Created(await self._view(record), is_replay=row is None)
+
+    async def _view(self, record: JobRecord) -> JobView:
+        """With the time that it still needs, by the estimates."""
+        if record.state in OVER or record.is_paused or not record.estimate_ns:
+            return record.view()
+        ahead_ns = await self._tables.ask(lambda: self._tables.clients.ahead_ns(record))
+        replicas = max(1, self.replicas(ModelId(record.model)))
+        return record.view(s_from_ns(ahead_ns) / replicas + s_from_ns(record.left_ns))
+
+    async def get(self, job: str, tenant: TenantId | None) -> JobView | None:
+        """See the port."""
+        record = await self._tables.ask(lambda: self._tables.clients.find(job, tenant))
+        return None if record is None else await self._view(record)
+
+    async def list(self, query: JobQuery) -> JobPage:
+        """See the port."""
+        records, has_more = await self._tables.ask(lambda: self._tables.clients.page(query))
+        return JobPage(tuple(record.view() for record in records), has_more)
+
+    async def _changed(self, work: Callable[[], Taken | None], loses: bool) -> JobView | None:
+        return await asyncio.shield(self._change(work, loses))
+
+    async def _change(self, work: Callable[[], Taken | None], loses: bool) -> JobView | None:
+        """Write, and tell the node: who ran the row has lost it, or it may be claimed again."""
+        found = await self._tables.ask(work)
+        if found is None:
+            return None
+        job, row, attempt = RequestId(found.record.id), found.row, found.attempt
+        if attempt is not None and loses:
+            self._feed(lambda at_ns: RowLost(at_ns, "client", job, attempt))
+        elif row is not None:
+            self._feed(lambda at_ns: JobStored(at_ns, "client", row))
+        return await self._view(found.record)
+
+    async def cancel(self, job: str, tenant: TenantId | None) -> JobView | None:
+        """See the port."""
+        return await self._changed(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), True)
+
+    async def pause(self, job: str, tenant: TenantId | None) -> JobView | None:
+        """See the port."""
+        return await self._changed(lambda: self._tables.places.pause(job, tenant), True)
+
+    async def resume(self, job: str, tenant: TenantId | None) -> JobView | None:
+        """See the port."""
+        return await self._changed(lambda: self._tables.places.resume(job, tenant), False)
+
+    async def retry(self, job: str, tenant: TenantId | None) -> JobView | None:
+        """See the port."""
+        return await self._changed(lambda: self._tables.places.retry(job, tenant, self._now_ns()), False)
+
+    async def reorder(self, job: str, tenant: TenantId | None, before: str) -> JobView | None:
+        """See the port."""
+        return await self._changed(lambda: self._tables.places.reorder(job, tenant, before), False)
+
+    async def delete(self, job: str, tenant: TenantId | None) -> bool:
+        """See the port."""
+        return await asyncio.shield(self._delete(job, tenant))
+
+    async def _delete(self, job: str, tenant: TenantId | None) -> bool:
+        """Ended first, then its objects, then the row: what is interrupted between can be repeated."""
+        if await self._change(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), True) is None:
+            return False
+        record = await self._tables.ask(lambda: self._tables.clients.find(job, tenant))
+        if record is None:
+            return False
+        await self._store.delete_below(job_prefix(record.tenant, job))
+        return await self._tables.ask(lambda: self._tables.clients.delete(job, tenant)) is not None
+
+    async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
+        """See the port."""
+        record = await self._tables.ask(lambda: self._tables.clients.find(job, tenant))
+        for made in () if record is None else record.outputs:
+            if (made.output.kind, made.output.index) == (kind, index):
+                body = await self._store.get(made.key)
+                return None if body is None else Body(made.output.media_type, body)
+        return None
+
+
+class PictureDesk:
+    """`Pictures`."""
+
+    def __init__(self, tables: Tables, store: ObjectStore, now_ns: Callable[[], Ns]) -> None:
+        self._tables, self._store, self._now_ns = tables, store, now_ns
+
+    async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
+        """See the port."""
+        request, stored = new.request, []
+        for picture in pictures:
+            key = object_key(request.tenant, request.id, 0, f"picture-{picture.index}")
+            await self._store.put(key, picture.body)
+            stored.append(
+                StoredOutput("picture", picture.index, picture.media_type, len(picture.body), key, picture.seed)
+            )
+        record = _record(new, msgspec.msgpack.encode(request))
+        device_ns, clients = ns_from_s(gpu_seconds), self._tables.clients
+        kept = await self._tables.ask(lambda: clients.insert_completed(record, stored, device_ns, self._now_ns()))
+        return kept.view()
+
+
+class AnswerDesk:
+    """`Answers`."""
+
+    def __init__(self, tables: Tables, now_ns: Callable[[], Ns], keep_ns: Ns) -> None:
+        self._tables, self._now_ns, self._keep_ns = tables, now_ns, keep_ns
+        self._open: dict[tuple[TenantId, str], asyncio.Future[None]] = {}  # keys that requests of ours run under
+
+    async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
+        """See the port."""
+        place = (tenant, key.key)
+        while True:
+            taking = asyncio.ensure_future(self._take(tenant, key))
+            try:
+                found = await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                taking.add_done_callback(lambda done: self._left(tenant, key, done))
+                raise
+            if isinstance(found, Held):
+                return found
+            waiter = self._open.get(place)
+            if waiter is None:
+                raise RequestError(
+                    f"Idempotency-Key {key.key!r} is in use by a request at another gateway; ask again later",
+                    status=409,
+                    code="idempotency_in_use",
+                )
+            await asyncio.shield(waiter)
+
+    async def _take(self, tenant: TenantId, key: IdempotencyKey) -> Held | InUse:
+        now_ns = self._now_ns()
+        answers, until_ns = self._tables.answers, now_ns + ns_from_s(_KEY_HELD_S)
+        found = await self._tables.ask(lambda: answers.begin(tenant, key, now_ns, until_ns))
+        if isinstance(found, Held) and found.answer is None:
+            self._open[tenant, key.key] = asyncio.get_running_loop().create_future()
+        return found
+
+    def _left(self, tenant: TenantId, key: IdempotencyKey, taken: "asyncio.Task[Held | InUse]") -> None:
+        """Its client left while the key was taken: nobody runs under it."""
+        if taken.cancelled() or taken.exception() is not None:
+            return
+        if taken.result() == Held():
+            self._close(tenant, key)
+            self._tables.ask(lambda: self._tables.answers.abandon(tenant, key))
+
+    def _close(self, tenant: TenantId, key: IdempotencyKey) -> None:
+        waiter = self._open.pop((tenant, key.key), None)
+        if waiter is not None:
+            waiter.set_result(None)
+
+    async def finish(self, tenant: TenantId, key: IdempotencyKey, answer: bytes) -> None:
+        """See the port."""
+        expires_ns = self._now_ns() + self._keep_ns
+        with contextlib.ExitStack() as over:
+            over.callback(self._close, tenant, key)
+            await self._tables.ask(lambda: self._tables.answers.finish(tenant, key, answer, expires_ns))
+
+    async def abandon(self, tenant: TenantId, key: IdempotencyKey) -> None:
+        """See the port."""
+        with contextlib.ExitStack() as over:
+            over.callback(self._close, tenant, key)
+            await self._tables.ask(lambda: self._tables.answers.abandon(tenant, key))
+
+
+class MeterDesk:
+    """`Meters`."""
+
+    def __init__(self, tables: Tables, now_ns: Callable[[], Ns]) -> None:
+        self._tables, self._now_ns = tables, now_ns
+
+    async def meter(self, tenant: TenantId, model: ModelId, gpu_seconds: float, images: int, frames: int = 0) -> None:
+        """See the port."""
+        counts = {"device_ns": ns_from_s(gpu_seconds), "images": images, "frames": frames, "requests": 1}
+        await self._tables.ask(lambda: self._tables.usage.add(self._now_ns(), tenant, model, counts))
+
+    async def usage(self, tenant: TenantId | None, first_day: str, last_day: str) -> Sequence[Usage]:
+        """See the port."""
+        return await self._tables.ask(lambda: self._tables.usage.between(tenant, first_day, last_day))

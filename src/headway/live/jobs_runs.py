@@ -1,0 +1,282 @@
+"""Runs claimed jobs: hands a job's request to the front as a client would, and keeps what is made of it as objects."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from headway.adapters.gateway.job_ports import OutputKind
+from headway.adapters.gateway.ports import TokenStream
+from headway.adapters.jobs.table import StoredOutput
+from headway.adapters.storage.keys import object_key
+from headway.adapters.storage.objects import ObjectStore
+from headway.core.artifacts import Made
+from headway.core.effects import End, ErrorOut, Show
+from headway.core.errors import CapacityError
+from headway.core.ids import RequestId
+from headway.core.job_effects import StartJob
+from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome
+from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
+from headway.core.units import NS_PER_MS, Ns
+from headway.live.jobs_sheets import MEDIA_TYPE, sheets
+from headway.live.jobs_table import Tables
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPES: Final = {
+    "png": "image/png",
+    "jpeg": "image/jpeg",
+    "webp": "image/webp",
+    "gif": "image/gif",
+    "mp4": "video/mp4",
+}
+_OWN_FAULTS: Final = frozenset({"bad_input", "out_of_memory", "unservable", "deadline_passed"})
+Feed = Callable[[Callable[[Ns], JobEvent]], None]
+
+
+class FrontDoor(Protocol):
+    """What a job needs of `Serving`."""
+
+    def now_ns(self) -> Ns: ...
+
+    def submit(self, request: Request, received_ns: Ns, body_ns: Ns) -> TokenStream: ...
+
+    def cancel(self, request: RequestId) -> None: ...
+
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None: ...
+
+
+class _Attempt:
+    """One attempt that runs here."""
+
+    def __init__(self, start: StartJob) -> None:
+        self.row, self.save_every = start.row, start.save_every
+        self.is_stopped = False
+        self.is_submitted = False
+        self.first: tuple[int, Ns] | None = None  # steps and time of the first progress
+        self.done = start.row.begun
+        self.made: dict[tuple[str, int], Made] = {}
+        self.checkpoints: list[str] = []  # keys, oldest first
+
+    def key(self, name: str) -> str:
+        """Of an object of this attempt."""
+        return object_key(self.row.tenant, self.row.job, self.row.attempt, name)
+
+    def device_ns(self, at_ns: Ns) -> Ns:
+        """Estimated from its steps so far; the first one came without a time to compare with."""
+        if self.first is None or self.done <= self.first[0]:
+            return 0
+        return (at_ns - self.first[1]) * (self.done - self.row.begun) // (self.done - self.first[0])
+
+
+class JobRuns:
+    """Answers every `start` with exactly one JobEnded."""
+
+    def __init__(self, front: FrontDoor, tables: Tables, store: ObjectStore, feed: Feed, epoch_ns: int) -> None:
+        self._front, self._tables, self._store, self._feed = front, tables, store, feed
+        self._epoch_ns = epoch_ns  # Unix time of run start: requests speak in time of the run, the table does not
+        self._attempts: dict[RequestId, _Attempt] = {}
+        self._tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._stored: dict[tuple[RequestId, int], list[StoredOutput]] = {}
+
+    def start(self, effect: StartJob) -> None:
+        """Begin an attempt."""
+        row = effect.row
+        attempt = self._attempts[row.job] = _Attempt(effect)
+        self._tasks[row.job] = asyncio.get_running_loop().create_task(self._live(attempt))
+
+    def stop(self, job: RequestId) -> None:
+        """End it at the next step boundary; one that has ended already is not there."""
+        attempt = self._attempts.get(job)
+        if attempt is not None:
+            attempt.is_stopped = True
+            if attempt.is_submitted:
+                self._front.cancel(job)
+
+    def made(self, job: RequestId, attempt: int) -> Sequence[StoredOutput]:
+        """What a completed attempt stored. Called in the table's thread."""
+        return self._stored.get((job, attempt), [])
+
+    def forget(self, job: RequestId, attempt: int) -> None:
+        """Its end is written."""
+        self._stored.pop((job, attempt), None)
+
+    async def close(self) -> None:
+        """Give up what runs: the leases end by themselves."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _live(self, attempt: _Attempt) -> None:
+        row = attempt.row
+        try:
+            outcome = await self._outcome(attempt)
+        except CapacityError as error:
+            outcome = Outcome("broken", error.code, str(error))
+        finally:
+            if attempt.is_submitted:
+                self._front.closed(row.job, None, 0)
+            del self._attempts[row.job], self._tasks[row.job]
+        self._feed(lambda at_ns: JobEnded(at_ns, "run", row.job, row.attempt, outcome))
+
+    async def _outcome(self, attempt: _Attempt) -> Outcome:
+        row = attempt.row
+        found = await self._tables.ask(lambda: self._tables.node.input(row.job))
+        if found is None:
+            return Outcome("interrupted", message="it was deleted")
+        request = msgspec.msgpack.decode(found[0], type=DiffusionRequest)
+        checkpoint = None if found[1] is None or not row.begun else await self._store.get(found[1])
+        if row.begun and checkpoint is None:
+            log.warning("job %s: its checkpoint %s is not in the store; it begins again", row.job, found[1])
+        if checkpoint is not None and found[1] is not None:
+            attempt.checkpoints.append(found[1])
+        if attempt.is_stopped:
+            return Outcome("interrupted")
+        request = self._placed(request, attempt, checkpoint)
+        stream = self._front.submit(request, request.arrived_ns, request.arrived_ns)
+        attempt.is_submitted = True
+        end = await self._follow(attempt, request, stream)
+        if end.reason is not FinishReason.STOP or end.error is not None:
+            return ended(end)
+        return await self._kept(attempt, request, end)
+
+    def _placed(self, request: DiffusionRequest, attempt: _Attempt, checkpoint: bytes | None) -> DiffusionRequest:
+        """In this run's time, and from where it was."""
+        slo = request.slo
+        return msgspec.structs.replace(
+            request,
+            arrived_ns=self._front.now_ns(),
+            slo=Slo(
+                None if slo.ttft_deadline_ns is None else slo.ttft_deadline_ns - self._epoch_ns,
+                slo.tpot_ns,
+                None if slo.e2e_deadline_ns is None else slo.e2e_deadline_ns - self._epoch_ns,
+            ),
+            begun=0 if checkpoint is None else attempt.row.begun,
+            checkpoint=checkpoint or b"",
+            save_every=attempt.save_every,
+        )
+
+    async def _follow(self, attempt: _Attempt, request: DiffusionRequest, stream: TokenStream) -> End:
+        while True:
+            for item in await stream.next():
+                if isinstance(item, Show):
+                    await self._shown(attempt, request, item)
+                elif isinstance(item, End):
+                    return item
+
+    async def _shown(self, attempt: _Attempt, request: DiffusionRequest, item: Show) -> None:
+        row, now_ns = attempt.row, self._front.now_ns()
+        attempt.done = max(attempt.done, item.done)
+        if attempt.first is None and item.done:
+            attempt.first = (item.done, now_ns)
+        state: JobState = "denoise" if item.done else "text_encode"
+        self._progress(row, "vae_decode" if item.done == item.total else state, attempt.done)
+        for made in item.made:
+            if made.kind == "checkpoint":
+                await self._save(attempt, made, now_ns)
+            elif made.kind == "preview":
+                await self._preview(attempt, request, made)
+            else:
+                attempt.made[made.kind, made.index] = made
+
+    def _progress(self, row: JobRow, state: JobState, done: int) -> None:
+        self._feed(lambda at_ns: JobProgressed(at_ns, "front", row.job, row.attempt, state, done))
+
+    async def _save(self, attempt: _Attempt, made: Made, began_ns: Ns) -> None:
+        """Store a checkpoint. One that cannot be stored costs steps after a crash, and nothing else."""
+        row, key = attempt.row, attempt.key(f"checkpoint-{made.steps}")
+        device_ns = attempt.device_ns(began_ns)
+        try:
+            await self._store.put(key, made.body)
+            took_ns = self._front.now_ns() - began_ns
+            self._feed(
+                lambda at_ns: JobSaved(at_ns, "store", row.job, row.attempt, made.steps, key, took_ns, device_ns)
+            )
+            attempt.checkpoints.append(key)
+            # The row may still name the one before this; the one before that is named by nobody.
+            old, attempt.checkpoints = attempt.checkpoints[:-2], attempt.checkpoints[-2:]
+            await self._store.delete(old)
+        except CapacityError as error:
+            log.warning("job %s: no checkpoint at step %d: %s", row.job, made.steps, error)
+
+    async def _preview(self, attempt: _Attempt, request: DiffusionRequest, made: Made) -> None:
+        row = attempt.row
+        try:
+            output = await self._put(attempt, "preview", made, request.content.form)
+            await self._tables.ask(lambda: self._tables.node.add_outputs(row.job, row.attempt, [output]))
+        except CapacityError as error:
+            log.warning("job %s: no preview %d: %s", row.job, made.index, error)
+
+    async def _put(self, attempt: _Attempt, kind: OutputKind, made: Made, form: str) -> StoredOutput:
+        key = attempt.key(f"{kind}-{made.index}")
+        await self._store.put(key, made.body)
+        return StoredOutput(kind, made.index, media_type(made.body, form), len(made.body), key, made.seed)
+
+    async def _kept(self, attempt: _Attempt, request: DiffusionRequest, end: End) -> Outcome:
+        """Store what was made, then the row may be completed."""
+        row = attempt.row
+        self._progress(row, "upload", row.steps)
+        stored: list[StoredOutput] = []
+        images = 0
+        for made in attempt.made.values():
+            if made.kind == "video":
+                stored.append(await self._put(attempt, "video", made, request.content.form))
+                stored += await self._sheets(attempt, made)
+            else:
+                images += 1
+                stored.append(await self._put(attempt, "picture", made, request.content.form))
+        wanted = 1 if request.frames > 1 else request.n
+        if len(attempt.made) != wanted:
+            return Outcome("broken", "internal_error", f"{len(attempt.made)} of {wanted} outputs were made")
+        self._stored[row.job, row.attempt] = stored
+        await self._store.delete(attempt.checkpoints)
+        device_ns = attempt.device_ns(self._front.now_ns()) if end.marks is None else end.marks.device_ns
+        frames = 0 if images else request.frames
+        return Outcome("completed", device_ns=device_ns, images=images, frames=frames)
+
+    async def _sheets(self, attempt: _Attempt, video: Made) -> list[StoredOutput]:
+        made = await asyncio.to_thread(sheets, video.body)
+        if made is None:
+            return []
+        kinds: tuple[tuple[OutputKind, bytes], ...] = (
+            ("thumbnail", made.thumbnail),
+            ("spritesheet", made.spritesheet),
+        )
+        stored = []
+        for kind, body in kinds:
+            key = attempt.key(kind)
+            await self._store.put(key, body)
+            stored.append(StoredOutput(kind, 0, MEDIA_TYPE, len(body), key))
+        return stored
+
+
+def media_type(body: bytes, form: str) -> str:
+    """What a body is: by its first bytes where they say so, else as it was asked for."""
+    if body.startswith(b"\x89PNG"):
+        return MEDIA_TYPES["png"]
+    if body.startswith(b"\xff\xd8\xff"):
+        return MEDIA_TYPES["jpeg"]
+    return MEDIA_TYPES["webp"] if body[8:12] == b"WEBP" else MEDIA_TYPES.get(form, "application/octet-stream")
+
+
+def ended(end: End) -> Outcome:
+    """What an end without a result means for the job."""
+    error = end.error or _silent(end)
+    code = error.code or "error"
+    if end.reason is FinishReason.CANCELLED:
+        return Outcome("interrupted", code, error.message)
+    if code in _OWN_FAULTS or (400 <= error.status < 500 and error.status not in (408, 429)):
+        return Outcome("failed", code, error.message)
+    if error.status in (408, 429, 503):
+        if not error.waiting_helps or end.reason is FinishReason.DEADLINE:
+            return Outcome("failed", code, error.message)
+        return Outcome("refused", code, error.message, (error.retry_after_ms or 0) * NS_PER_MS)
+    return Outcome("broken", code, error.message)
+
+
+def _silent(end: End) -> ErrorOut:
+    status = 408 if end.reason is FinishReason.DEADLINE else 500
+    return ErrorOut(status, str(end.reason.value), f"it ended as {end.reason.value}")

@@ -1,0 +1,166 @@
+"""JobNode's hands at the job table: each effect runs in the table's own thread, its answer comes back as an event."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headway.adapters.jobs.answers import AnswerTable
+from headway.adapters.jobs.clients import ClientTable
+from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.outbox import Outbox
+from headway.adapters.jobs.places import Places
+from headway.adapters.jobs.table import NodeTable, Retention, StoredOutput
+from headway.adapters.jobs.usage import UsageTable
+from headway.core.errors import CapacityError
+from headway.core.ids import RequestId
+from headway.core.job_effects import (
+    ClaimHook,
+    ClaimRow,
+    CloseHook,
+    CompleteRow,
+    ExpireRows,
+    FailRow,
+    KeepRow,
+    PostponeHook,
+    ReadHooks,
+    ReadRows,
+    RequeueRow,
+    SaveCheckpoint,
+)
+from headway.core.jobs import (
+    HookClaimed,
+    HookLost,
+    HooksSeen,
+    JobEvent,
+    RowClaimed,
+    RowClosed,
+    RowKept,
+    RowLost,
+    RowsSeen,
+    RowUnknown,
+)
+from headway.core.units import Ns
+from headway.live.jobs_settings import JobSettings
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Feed = Callable[[Callable[[Ns], JobEvent]], None]
+Made = Callable[[RequestId, int], Sequence[StoredOutput]]
+RowEffect = ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow
+TableEffect = RowEffect | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
+
+
+class Tables:
+    """Every table of one database, and the one thread that they are used from: in order, beside the event loop."""
+
+    def __init__(self, settings: JobSettings, owner: str) -> None:
+        """Opens the database. Raises ConfigError."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jobs")
+        retention = Retention(settings.keep_ns, settings.answers_ns)
+        self.database = self._thread.submit(Database, settings.database_url).result()
+        self.node = NodeTable(self.database, owner, retention)
+        self.clients = ClientTable(self.database, retention, settings.queued_max)
+        self.places = Places(self.database)
+        self.answers = AnswerTable(self.database, owner)
+        self.usage = UsageTable(self.database)
+        self.outbox = Outbox(self.database)
+
+    def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run it in the thread; what was begun is done wholly, whether or not somebody still waits."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """What was asked for is done first."""
+        self._thread.submit(self.database.close)
+        self._thread.shutdown()
+
+
+class TableDriver:
+    """Performs the table's effects. `made`: the stored outputs of an attempt that is completed."""
+
+    def __init__(self, tables: Tables, feed: Feed, now_ns: Callable[[], Ns], made: Made) -> None:
+        self._tables, self._feed, self._now_ns, self._made = tables, feed, now_ns, made
+
+    def perform(self, effect: TableEffect) -> None:
+        """Begin it; the answer is fed when it is there."""
+        future = self._tables.ask(lambda: self._do(effect))
+        future.add_done_callback(lambda done: self._done(effect, done))
+
+    def _done(self, effect: TableEffect, done: "asyncio.Future[Callable[[Ns], JobEvent] | None]") -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            answer = done.result()
+        elif isinstance(error, CapacityError):
+            log.warning("%s: %s", type(effect).__name__, error)
+            answer = _unanswered(effect)
+        else:
+            log.error("%s broke at the job table", type(effect).__name__, exc_info=error)
+            answer = _unanswered(effect)
+        if answer is not None:
+            self._feed(answer)
+
+    def _do(self, effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
+        """In the table's thread."""
+        node, outbox, now_ns = self._tables.node, self._tables.outbox, self._now_ns()
+        match effect:
+            case ReadRows():
+                rows, has_more = node.claimable(effect.limit, now_ns)
+                return lambda at_ns: RowsSeen(at_ns, "table", tuple(rows), has_more)
+            case ExpireRows():
+                node.expire(effect.stored_before_ns, now_ns)
+                return None
+            case ReadHooks():
+                due = outbox.due(effect.limit, now_ns)
+                return (lambda at_ns: HooksSeen(at_ns, "table", due)) if due else None
+            case ClaimHook():
+                hook = outbox.claim(effect.hook, effect.attempt, effect.until_ns, now_ns)
+                if hook is None:
+                    return lambda at_ns: HookLost(at_ns, "table", effect.hook)
+                return lambda at_ns: HookClaimed(at_ns, "table", hook)
+            case PostponeHook():
+                outbox.postpone(effect.hook, effect.attempt, effect.not_before_ns, effect.reason)
+                return None
+            case CloseHook():
+                outbox.close(effect.hook, effect.attempt, effect.is_delivered, effect.reason)
+                return None
+            case _:
+                return self._row(effect, now_ns)
+
+    def _row(self, effect: RowEffect, now_ns: Ns) -> Callable[[Ns], JobEvent]:
+        node, job, attempt = self._tables.node, effect.job, effect.attempt
+        match effect:
+            case ClaimRow():
+                row = node.claim(effect, now_ns)
+                if row is not None:
+                    return lambda at_ns: RowClaimed(at_ns, "table", row, effect.until_ns)
+                held = False
+            case KeepRow() | SaveCheckpoint():
+                held = node.keep(effect) if isinstance(effect, KeepRow) else node.checkpoint(effect)
+                if held:
+                    return lambda at_ns: RowKept(at_ns, "table", job, attempt, effect.until_ns)
+            case CompleteRow():
+                held = node.complete(effect, self._made(job, attempt), now_ns)
+            case FailRow():
+                held = node.fail(effect, now_ns)
+            case RequeueRow():
+                held = node.requeue(effect)
+        if held:
+            return lambda at_ns: RowClosed(at_ns, "table", job, attempt)
+        return lambda at_ns: RowLost(at_ns, "table", job, attempt)
+
+
+def _unanswered(effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
+    """What JobNode is told when nobody knows whether it was done."""
+    match effect:
+        case ReadRows():
+            return lambda at_ns: RowsSeen(at_ns, "no answer", (), False)
+        case ClaimHook():
+            return lambda at_ns: HookLost(at_ns, "no answer", effect.hook)
+        case ExpireRows() | ReadHooks() | PostponeHook() | CloseHook():
+            return None  # they come again: by timer, or when the claim of the message is over
+        case _:
+            return lambda at_ns: RowUnknown(at_ns, "no answer", effect.job, effect.attempt)
