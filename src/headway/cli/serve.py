@@ -7,8 +7,9 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -103,7 +104,7 @@ async def _run(config: "Config", tell: Tell) -> int:
     address, port = listener.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     try:
-        await running.run(listener, lambda: typer.echo(ready_line(url, running.models())))
+        await running.run(listener, lambda: typer.echo(ready_line(url, running.models(), running.painters())))
     except EngineError as error:
         tell("serve", last_word(str(error), said))
         return EXIT_FAILED
@@ -124,13 +125,21 @@ def _stop(running: "Running", number: signal.Signals, limit_s: float, tell: Tell
     running.stop()
 
 
-def ready_line(url: str, models: Sequence[str]) -> str:
-    """One line with the address, the models, and a command that gets an answer when pasted into a shell."""
+def ready_line(url: str, models: Sequence[str], painters: Mapping[str, str] = MappingProxyType({})) -> str:
+    """One line with the address, the models, and a command that gets an answer when pasted into a shell.
+
+    `painters`: which of the models make what (image, video).
+    """
     if not models:
         return f"ready: {url} serves no model yet; GET {url}/v1/models lists those of its upstreams when they answer"
     model = models[0]
-    ask = [{"role": "user", "content": "What is the capital of France?"}]
-    body = json.dumps({"model": model, "messages": ask, "temperature": 0, "max_tokens": 64})
+    body: dict[str, object]
+    if model in painters:
+        route = "images/generations" if painters[model] == "image" else "videos"
+        body = {"model": model, "prompt": "a large red circle above a small blue square on a white background"}
+    else:
+        ask = [{"role": "user", "content": "What is the capital of France?"}]
+        route, body = "chat/completions", {"model": model, "messages": ask, "temperature": 0, "max_tokens": 64}
     shown = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
-    command = f"curl -s {shown}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"
+    command = f"curl -s {shown}/v1/{route} -H 'content-type: application/json' -d {shlex.quote(json.dumps(body))}"
     return f"ready: {url} serves {', '.join(models)}; try: {command}"

@@ -35,6 +35,7 @@ from headway.live.config_layers import Layer, Sourced, build, env_layers, file_l
 from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies, check_routes
+from headway.live.config_tiny import FOLDER, is_open, tiny_folder, tiny_models
 from headway.live.exports import check_exports
 from headway.live.jobs_settings import JobSettings, check_jobs
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
@@ -109,11 +110,13 @@ class Host(msgspec.Struct, frozen=True):
 
     cores: int
     has_cuda: bool = False
+    tiny: Path | None = None  # folder of the models that this repository trains
 
     @staticmethod
     def here() -> "Host":
         """This machine. torch is not imported for it, which takes seconds: a driver and a torch with CUDA count."""
-        return Host(os.cpu_count() or 1, has_cuda=_DRIVER.exists() and _is_torch_with_cuda())
+        has_cuda = _DRIVER.exists() and _is_torch_with_cuda()
+        return Host(os.cpu_count() or 1, has_cuda=has_cuda, tiny=tiny_folder())
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -167,7 +170,9 @@ def _parsed(layer: Layer) -> Layer:
 def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
     raw, sources = build(Config, given)
+    tiny = tiny_models(host.tiny) if host.tiny is not None and is_open(sources) else ()
     with located(sources):
+        raw = msgspec.structs.replace(raw, diffusion=(*raw.diffusion, *tiny))
         left_out = is_left_out(names_of(raw), sources)
         if left_out:
             raw = msgspec.structs.replace(raw, model=msgspec.structs.replace(raw.model, replicas=0))
@@ -176,6 +181,9 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     if left_out:
         reason = "upstreams are given and no model is; model.replicas = 1 starts one beside them"
         adjustments.insert(0, Adjustment("model.replicas", 0, reason))
+    if tiny:
+        names = ", ".join(model.name for model in tiny)
+        adjustments.append(Adjustment("diffusion", names, f"{FOLDER} is here and nothing was said of models"))
     return Resolved(config, tuple(sources), tuple(adjustments))
 
 

@@ -156,6 +156,10 @@ class Running:
         painters = (model.name for model in self._config.diffusion)
         return [*(model.name for model in self._served), *painters, *self.live.relaying.names.relayed]
 
+    def painters(self) -> dict[str, str]:
+        """What models that are no language models make."""
+        return {model.name: model.makes for model in self._config.diffusion}
+
     def stop(self) -> None:
         """Ask it to end."""
         self._stop.set()

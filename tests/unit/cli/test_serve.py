@@ -49,3 +49,11 @@ def test_what_cannot_work_ends_it_with_one_line_before_anything_starts(
     lines = capsys.readouterr().err.splitlines()
     assert (ended.value.code, len(lines)) == (2, 1)
     assert lines[0].startswith("headway serve: flag --set: ")
+
+
+@pytest.mark.parametrize(("makes", "route"), [("image", "/v1/images/generations"), ("video", "/v1/videos")])
+def test_a_model_that_paints_is_asked_to_paint(makes: str, route: str) -> None:
+    line = ready_line("http://127.0.0.1:8000", ["painter", "m"], {"painter": makes})
+    command = shlex.split(line.partition("try: ")[2])
+    assert command[2].endswith(route)
+    assert json.loads(command[-1])["model"] == "painter"
