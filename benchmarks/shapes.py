@@ -99,13 +99,12 @@ def placement(trace: Path, time_scale: float) -> None:
         scheduler=LlmParams(step_tokens=8192, chunk=whole(8192)),
     )
     work = Mooncake(path=str(trace), max_tokens=1, time_scale=time_scale)
-    print("| router | TTFT mean, ms | p50 | p99 | prefix hits | device busy | pulls |\n|---|---|---|---|---|---|---|")
+    print("| router | TTFT mean, ms | p50 | p99 | prefix hits | device busy |\n|---|---|---|---|---|---|")
     alone = [PolicyChoice(name) for name in ("mooncake", "cost_aware", "cache_aware", "least_tokens")]
     for name, router in (*PULLING.items(), *((choice.type, choice) for choice in alone), ("random", RANDOM)):
         found = simulate(Scenario(pools=(pool,), workload=(work,), front=front(router))).summary
         times = " | ".join(map(ms, (found.ttft_ms.mean, found.ttft_ms.p50, found.ttft_ms.p99)))
-        shares = f"{found.prefix_hit_rate:.3f} | {found.pool_use['pool'].busy:.2f}"
-        print(f"| {name} | {times} | {shares} | {found.decisions.get('cache/pull', 0):,} |", flush=True)
+        print(f"| {name} | {times} | {found.prefix_hit_rate:.3f} | {found.pool_use['pool'].busy:.2f} |", flush=True)
 
 
 # Downtime
