@@ -9,6 +9,7 @@ from headway.bench.charts import Line, Plot, duration
 from headway.bench.compare_runs import Compared, Comparison, Difference
 from headway.bench.pairing import ComparedRun
 from headway.bench.run_report import STYLE
+from headway.bench.seed_groups import Between, Pooled, SeedGroups
 from headway.bench.series import Point
 
 WIDE: Final = 34  # of a name
@@ -17,6 +18,8 @@ NOTE: Final = (
     "Intervals: 95 %, over blocks of consecutive arrivals of one run each; another seed is not covered. "
     "+ better and - worse than the first run, where the interval leaves zero out."
 )
+
+SEEDS_NOTE: Final = "mean and 95 % interval of the mean by Student's t; differences seed by seed where both have them"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -31,7 +34,7 @@ def _signed(value: float, unit: str) -> str:
     return sign + value_text(abs(value), unit)
 
 
-def difference_text(found: Difference | None, unit: str) -> str:
+def difference_text(found: Difference | Between | None, unit: str) -> str:
     """A difference with its interval as it is printed."""
     if found is None:
         return "-"
@@ -58,10 +61,36 @@ def comparison_text(comparison: Comparison) -> str:
     lines += [
         f"  {key:<38} {'   '.join(str(value) for value in values)}" for key, values in comparison.config.items()
     ] or ["  the same"]
-    return "\n".join([*lines, "", *comparison.notes, NOTE])
+    seeds = [] if comparison.seeds is None else ["", *_seeds_text(comparison.seeds)]
+    return "\n".join([*lines, *seeds, "", *comparison.notes, NOTE])
 
 
-def _label(row: Compared) -> str:
+def _seeds_text(found: SeedGroups) -> list[str]:
+    """Tables of the groups, as the runs have them above."""
+    names = [group.name if len(group.name) <= WIDE else f"...{group.name[3 - WIDE :]}" for group in found.groups]
+    wide = max(22, *(len(name) + 2 for name in names))
+    lines = [f"over seeds, {SEEDS_NOTE}", "".join([f"{'':<18}", *(f"{name:>{wide}}" for name in names)])]
+    for row in found.metrics:
+        cells = [mean_text(*pair, row.unit) for pair in zip(row.means, row.halves, strict=True)]
+        lines.append("".join([_label(row), *(f"{cell:>{wide}}" for cell in cells)]))
+    for place, name in enumerate(names[1:], 1):
+        pairs = max((each.pairs for row in found.metrics if (each := row.differences[place]) is not None), default=None)
+        kind = "too few seeds" if pairs is None else f"{pairs} seeds of both" if pairs else "other seeds"
+        lines += ["", f"{name} less {names[0]} ({kind})"]
+        for row in found.metrics:
+            between = row.differences[place]
+            mark = " " if between is None else MARKS[between.verdict]
+            lines.append(f"{mark} {_label(row)}{difference_text(between, row.unit)}")
+    return lines
+
+
+def mean_text(mean: float | None, half: float | None, unit: str) -> str:
+    """A mean over seeds with half of its interval."""
+    shown = value_text(mean, unit)
+    return shown if half is None else f"{shown} ± {value_text(half, unit)}"
+
+
+def _label(row: Compared | Pooled) -> str:
     return f"{row.name + (' /s' if row.unit == '/s' else ''):<18}"
 
 
@@ -75,6 +104,7 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], points:
             f"<style>{STYLE}.better{{color:#11712b;font-weight:bold}}.worse{{color:#b3261e;font-weight:bold}}"
             f"</style></head><body><h1>{escape(title)}</h1><h2>What differs</h2>{_config(comparison)}",
             f"<h2>Metrics</h2>{_metrics(comparison)}<ul>{notes}</ul>",
+            "" if comparison.seeds is None else _seeds(comparison.seeds),
             f'<h2>Distributions</h2><div class="plots">{"".join(_distributions(runs))}</div>',
             f'<h2>Over time</h2><div class="plots">{"".join(_series(comparison.runs, points))}</div>',
             "</body></html>\n",
@@ -105,6 +135,22 @@ def _metrics(comparison: Comparison) -> str:
             cells.append(f'<td class="{kind}">{difference_text(found, row.unit)}</td>')
         rows.append(f"<tr><td>{_label(row)}</td>{''.join(cells)}</tr>")
     return f"<table><tr><th></th>{''.join(heads)}</tr>{''.join(rows)}</table>"
+
+
+def _seeds(found: SeedGroups) -> str:
+    base, *others = found.groups
+    heads = [f"<th>{escape(base.name)}</th>", *(f"<th>{escape(n.name)}</th><th>difference</th>" for n in others)]
+    rows = []
+    for row in found.metrics:
+        cells = [f"<td>{mean_text(row.means[0], row.halves[0], row.unit)}</td>"]
+        for place in range(1, len(found.groups)):
+            between = row.differences[place]
+            cells.append(f"<td>{mean_text(row.means[place], row.halves[place], row.unit)}</td>")
+            kind = "" if between is None else between.verdict
+            cells.append(f'<td class="{kind}">{difference_text(between, row.unit)}</td>')
+        rows.append(f"<tr><td>{_label(row)}</td>{''.join(cells)}</tr>")
+    table = f"<table><tr><th></th>{''.join(heads)}</tr>{''.join(rows)}</table>"
+    return f"<h2>Over seeds</h2>{table}<p>{escape(SEEDS_NOTE)}</p>"
 
 
 def _colour(place: int) -> str:

@@ -13,6 +13,7 @@ from headway.bench.pairing import ComparedRun, Lineup, at, line_up
 from headway.bench.resample import Interval, difference
 from headway.bench.results import read_run, read_scenario_tree, read_summary
 from headway.bench.run_summary import RunSummary
+from headway.bench.seed_groups import Measured, SeedGroups, pooled
 from headway.core.errors import ConfigError
 from headway.core.units import NS_PER_S
 
@@ -84,6 +85,7 @@ class Comparison(msgspec.Struct, frozen=True):
     config: dict[str, list[object]]  # of the keys that differ
     summaries: list[RunSummary]
     notes: list[str]
+    seeds: SeedGroups | None = None  # runs of one configuration taken together; None: each run is of another
 
 
 def read_compared(folder: Path, name: str) -> ComparedRun:
@@ -131,6 +133,7 @@ def compare(runs: Sequence[ComparedRun]) -> Comparison:
         config=differing([run.scenario for run in runs]),
         summaries=[run.summary for run in runs],
         notes=_notes(runs, lineups, both),
+        seeds=pooled(runs, [Measured(row.name, row.unit, row.better == "lower", row.values) for row in metrics]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from headway.bench import charts, svg
 from headway.bench.charts import Line, Plot
 from headway.bench.plan_search import sizes_text
+from headway.bench.plan_text import confirmed
 from headway.bench.planning import Loss, PlanResult, Row
 from headway.bench.run_report import STYLE
 
@@ -18,16 +19,17 @@ def plan_page(title: str, result: PlanResult) -> str:
     """Return the page."""
     best = result.best
     state = "" if result.complete else " (interrupted)"
-    answer = "Nothing that was tried holds the target."
+    answer, held = "Nothing that was tried holds the target.", ""
     if best is not None:
         answer = f"{best.devices} devices, ${best.usd_per_h:.2f} per hour: {sizes_text(best.sizes)} x {best.name}"
+        held = "" if best.lasting is None else f"<br>{escape(confirmed(best))}"
     parts = [
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}{state}</h1>",
         f"<p class='sub'>{result.rate_per_s:.2f} requests per second, {result.attainment:.0%} of them within every "
         f"target; fewest {result.objective}; {result.runs} runs, seeds {', '.join(map(str, result.seeds))}, the same "
         "for all</p>",
-        f'<div class="look"><b>{escape(answer)}</b></div>',
+        f'<div class="look"><b>{escape(answer)}</b>{held}</div>',
         f'<div class="plots">{_attained(result)}{_devices(result)}</div>',
         f"<h2>Ranking</h2>{_ranking(result.rows, result.attainment)}",
         "<h2>With one replica less, and others with no more than the winner has (longer load)</h2>",

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from headway.bench.ends import RequestEnd
+from headway.bench.intervals import interval
 from headway.bench.results import Tally
 from headway.bench.run_summary import RunSummary
 from headway.bench.simulated import Progress, simulate
@@ -21,11 +22,6 @@ from headway.sim.plan_params import PlanParams
 from headway.sim.scenario import Scenario
 from headway.sim.system import System
 
-# Student's t for a two-sided interval of 95 %, by degrees of freedom; beyond the table that of 30, which is wider.
-_T95: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 KV_FULL: Final = 0.97  # of the blocks in use at once
 Sizes = tuple[int, ...]
 
@@ -118,6 +114,7 @@ class Judged(msgspec.Struct, frozen=True):
     tpot_p99_ms: float | None = None
     limit: str = ""  # what binds
     error: str = ""  # why it cannot run
+    seeds: int = 1  # that it was judged by
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -152,7 +149,7 @@ class Trials:
         for key, result in self._run(more):
             results[key].append(result)
         for key, one in missing.items():
-            self._known[key] = self._judged(one, results[key])
+            self._known[key] = self._judged(one, results[key], len(self._plan.seeds))
         return [judged for one in tried if (judged := self._find(one)) is not None]
 
     def _find(self, one: Tried) -> Judged | None:
@@ -169,9 +166,22 @@ class Trials:
         cells = [self._cell(one, self._plan.seeds[0], None, longer) for one in missing]
         self.runs += len(cells)
         for one, result in zip(missing, self._sweep.evaluate(cells) if cells else [], strict=True):
-            self._lasting[one.layout.name, one.sizes] = self._judged(one, [result])
+            self._lasting[one.layout.name, one.sizes] = self._judged(one, [result], 1)
             self._devices[one.layout.name, one.sizes] = one.layout.devices(one.sizes)
         return [self._lasting[one.layout.name, one.sizes] for one in tried]
+
+    def confirm(self, one: Tried) -> Judged:
+        """Judge an answer under the longer load by several seeds. The first goes ahead: where it fails, so does all."""
+        first = self.lasting([one])[0]
+        others = self._plan.confirm_seeds[1:]
+        if first.error or first.attainment < self._plan.attainment or first.seeds > 1 or not others:
+            return first
+        longer = _longer(self._base, self._plan.confirm)
+        cells = [self._cell(one, seed, None, longer) for seed in self._plan.confirm_seeds]
+        self.runs += len(others)  # the first is there
+        judged = self._judged(one, self._sweep.evaluate(cells), len(cells))
+        self._lasting[one.layout.name, one.sizes] = judged
+        return judged
 
     def curves(self) -> dict[str, tuple[tuple[int, float], ...]]:
         """Return, by layout, devices and attainment under the longer load."""
@@ -219,7 +229,7 @@ class Trials:
         summaries = [result.summary for result in results if result.summary is not None]
         return sum(round((1 - summary.attainment) * summary.sent) for summary in summaries)
 
-    def _judged(self, one: Tried, results: Sequence[Result]) -> Judged:
+    def _judged(self, one: Tried, results: Sequence[Result], seeds: int) -> Judged:
         summaries = [result.summary for result in results if result.summary is not None]
         if len(summaries) < len(results):
             error = next(result.error for result in results if result.error) or "no result"
@@ -227,7 +237,7 @@ class Trials:
         shares = [summary.attainment for summary in summaries]
         sent = sum(summary.sent for summary in summaries)
         pooled = sum(share * summary.sent for share, summary in zip(shares, summaries, strict=True)) / max(1, sent)
-        is_whole = len(shares) == len(self._plan.seeds) and all(summary.complete for summary in summaries)
+        is_whole = len(shares) == seeds and all(summary.complete for summary in summaries)
         low, high = interval(shares) if is_whole else (0.0, self._plan.attainment)
         return Judged(
             sizes=one.sizes,
@@ -239,18 +249,8 @@ class Trials:
             ttft_p99_ms=_worst(summary.ttft_ms.p99 for summary in summaries),
             tpot_p99_ms=_worst(summary.tpot_ms.p99 for summary in summaries),
             limit=binds(summaries),
+            seeds=len(shares),
         )
-
-
-def interval(shares: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by Student's t, within 0 and 1."""
-    count = len(shares)
-    mean = sum(shares) / count
-    if count < 2:
-        return 0.0, 1.0
-    deviation = math.sqrt(sum((share - mean) ** 2 for share in shares) / (count - 1))
-    half = _T95[min(count - 1, len(_T95)) - 1] * deviation / math.sqrt(count)
-    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def _worst(values: Iterable[float | None]) -> float | None:

@@ -17,6 +17,8 @@ def text(result: PlanResult) -> str:
     else:
         replicas = sizes_text(best.sizes)
         head.append(f"answer     {best.devices} devices, ${best.usd_per_h:.2f}/h: {replicas} x {best.name}")
+    if best is not None and best.lasting is not None:
+        head.append(f"confirmed  {confirmed(best)}")
     lines = [*head, "", _HEAD, *[_line(row, result.attainment) for row in result.rows[:SHOWN]]]
     if len(result.rows) > SHOWN:
         lines.append(f"and {len(result.rows) - SHOWN} more, none of them better")
@@ -39,6 +41,14 @@ def text(result: PlanResult) -> str:
         lines += [f"  {rule.condition}: {rule.choice}; {words[rule.agrees]}" for rule in result.rules]
     lines += ["", f"{result.runs} runs, seeds {', '.join(map(str, result.seeds))}, the same for all", *result.notes]
     return "\n".join(lines)
+
+
+def confirmed(row: Row) -> str:
+    """Say how an answer held under the longer load."""
+    if row.lasting_low is None or row.lasting_high is None:
+        return f"{row.lasting or 0.0:.1%} under the longer load, one seed"
+    between = f"{row.lasting_low:.1%}-{row.lasting_high:.1%}"
+    return f"{row.lasting or 0.0:.1%} under the longer load, {between} with 95 % over {row.lasting_seeds} seeds"
 
 
 _HEAD: Final = (

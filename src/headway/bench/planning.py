@@ -37,6 +37,10 @@ class Row(msgspec.Struct, frozen=True):
     tpot_p99_ms: float | None = None
     limit: str = ""  # what binds, or what bounds it
     note: str = ""
+    lasting: float | None = None  # attained under the longer load, over `lasting_seeds` seeds; None: not proven
+    lasting_low: float | None = None  # of the 95 % interval over these; None: one seed
+    lasting_high: float | None = None
+    lasting_seeds: int = 0
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -247,7 +251,8 @@ def _loss(answer: Answer, sizes: Sizes | None, judged: Judged | None) -> Loss:
 
 
 def _row(answer: Answer) -> Row:
-    layout, judged = answer.layout, answer.judged
+    layout, judged, lasting = answer.layout, answer.judged, answer.lasting
+    is_spread = lasting is not None and lasting.seeds > 1
     is_bound = answer.state not in ("proven", "not proven")
     sizes = answer.sizes or layout.least
     return Row(
@@ -265,4 +270,8 @@ def _row(answer: Answer) -> Row:
         tpot_p99_ms=None if judged is None else judged.tpot_p99_ms,
         limit=judged.limit if judged is not None else f"bound: {', '.join(part.bound for part in layout.parts)}",
         note=answer.note,
+        lasting=None if lasting is None else lasting.attainment,
+        lasting_low=lasting.low if lasting is not None and is_spread else None,
+        lasting_high=lasting.high if lasting is not None and is_spread else None,
+        lasting_seeds=0 if lasting is None else lasting.seeds,
     )

@@ -45,6 +45,7 @@ class PlanParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     seeds: Seeds = (1, 2, 3)  # of arrivals, lengths and noise, the same for every candidate
     count: Annotated[int, msgspec.Meta(ge=10, le=10**7)] | None = None  # requests of a run, by workload; unset: its own
     confirm: Annotated[float, msgspec.Meta(ge=1, le=100)] = 3.0  # an answer must hold for a load so many times as long
+    confirm_runs: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5  # seeds of that: `seeds`, and the numbers after them
     costs: tuple[LayoutCost, ...] = ()  # of single layouts
 
     def __post_init__(self) -> None:
@@ -56,6 +57,12 @@ class PlanParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ConfigError('plan.mix = true needs plan.objective = "cost" and two or more plan.devices')
         if self.splits and self.modes and "pd" not in self.modes:
             raise ConfigError('plan.splits are of plan.modes = ["pd"]; add that mode or leave them out')
+
+    @property
+    def confirm_seeds(self) -> tuple[int, ...]:
+        """Seeds under which an answer must hold for longer."""
+        more = range(max(self.seeds) + 1, max(self.seeds) + 1 + self.confirm_runs)
+        return (*self.seeds, *more)[: self.confirm_runs]
 
 
 def parse_split(text: str) -> tuple[int, int]:

@@ -2,7 +2,8 @@ import msgspec
 import pytest
 from tests.unit.bench.plans import linear
 
-from headway.bench.plan_run import Run, interval, run
+from headway.bench.intervals import interval, spread_of
+from headway.bench.plan_run import Run, run
 from headway.bench.sweep import Result
 from headway.sim.scenario import Scenario
 
@@ -51,3 +52,7 @@ def test_the_interval_is_students() -> None:
     assert high - low == pytest.approx(2 * 4.303 * 0.02 / 3**0.5)
     assert interval([1.0, 1.0, 1.0]) == (1.0, 1.0)
     assert interval([0.5, 1.0])[1] == 1.0
+    assert interval([0.5]) == (0.0, 1.0)
+    assert spread_of([-3.0, 5.0]) == (1.0, pytest.approx(12.706 * 4 * 2**0.5 / 2**0.5))
+    with pytest.raises(ValueError, match="1 values have no spread"):
+        spread_of([1.0])

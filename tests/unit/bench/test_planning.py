@@ -145,6 +145,30 @@ def test_a_winner_is_proven_over_the_seeds() -> None:
     assert result.best.low >= 0.9
 
 
+def test_an_answer_is_confirmed_over_several_seeds_of_the_longer_load() -> None:
+    planner, result = planned(linear(40.0))
+    best = result.best
+    assert best is not None
+    assert best.lasting_seeds == 5
+    assert best.lasting is not None
+    assert best.lasting_low is not None
+    assert best.lasting_high is not None
+    assert 0.9 <= best.lasting_low <= best.lasting <= best.lasting_high
+    assert "with 95 % over 5 seeds" in text(result)
+    seeds = {one.changes["seed"] for one in planner.trials._sweep.store.results.values()}
+    assert seeds == {1, 2, 3, 4, 5}
+
+
+def test_one_seed_of_the_longer_load_can_be_asked_for() -> None:
+    scenario = linear(40.0)
+    assert scenario.plan is not None
+    plan = msgspec.structs.replace(scenario.plan, confirm_runs=1)
+    _, result = planned(msgspec.structs.replace(scenario, plan=plan))
+    assert result.best is not None
+    assert (result.best.lasting_seeds, result.best.lasting_low) == (1, None)
+    assert "one seed" in text(result)
+
+
 def test_the_same_scenario_gives_the_same_plan_with_any_number_of_processes() -> None:
     plan = PlanParams(tp=(1, 2), modes=("mixed",), devices_max=4, confirm=1.0)
     scenario = catalogued(plan, count=30)
@@ -160,7 +184,7 @@ def test_an_interruption_leaves_the_ranking_so_far() -> None:
     def stops(cell: Cell) -> Result | InvariantError:
         nonlocal count
         count += 1
-        if count > 5:
+        if count > 9:
             raise KeyboardInterrupt
         return run(cell)
 
