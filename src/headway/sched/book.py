@@ -47,9 +47,10 @@ class Book:
         self._device: dict[str, tuple[int, int]] = {}  # per model, of what has ended: device us, tokens
         self._ended: dict[str, int] = {}  # per model, requests behind that
 
-    def open(self, event: RequestArrived) -> tuple[Tracked, ErrorOut | None]:
+    def open(self, event: RequestArrived, device_us: int | None = None) -> tuple[Tracked, ErrorOut | None]:
         """Start a request and open its leases; an error when the front itself has no room.
 
+        `device_us`: device time that it is believed to need; None: by its tokens, as earlier requests of its model.
         Raises InvariantError for an id that is open already.
         """
         event = self.foresight.arriving(event)
@@ -64,8 +65,8 @@ class Book:
             if not account.reserve(lease, amount):
                 return tracked, self._no_room(request, account, amount)
         reserved = tokens_reserved(request)
-        device_us, of_tokens = self._device.get(request.model, (0, 1))
-        needed_us = device_us * reserved // of_tokens
+        spent_us, of_tokens = self._device.get(request.model, (0, 1))
+        needed_us = spent_us * reserved // of_tokens if device_us is None else device_us
         error = self.quotas.take(request.id, request.tenant, reserved, needed_us, event.at_ns)
         if error is None:
             tokens_meter, device_meter = self._meters(request)

@@ -39,7 +39,7 @@ class Front:
     def arrived(self, event: RequestArrived) -> None:
         """Refuse, or queue and dispatch as far as there is room."""
         at_ns, request = event.at_ns, event.request
-        tracked, no_room = self.book.open(event)
+        tracked, no_room = self.book.open(event, self.dispatch.gate.device_us(request))
         judged = self.dispatch.consider(tracked, no_room, at_ns)
         error, tracked.transfer_to = judged.verdict.error, judged.verdict.to
         if error is not None:
@@ -47,8 +47,8 @@ class Front:
             self.endings.end(tracked, FinishReason.REJECTED, error, 0)
             return
         tracked.change(Change.ADMIT, at_ns, judged.verdict.reason)
-        if judged.verdict.max_tokens is not None:
-            self._out.append(tracked.degrade(judged.verdict.max_tokens))
+        if judged.verdict.left is not None:
+            self._out.append(tracked.degrade(*judged.verdict.left))
         for kind, due_ns in (("deadline", request.slo.e2e_deadline_ns), ("ttft", request.slo.ttft_deadline_ns)):
             if due_ns is not None:
                 self._out.append(WakeAt(due_ns, TimerId(f"{kind}:{request.id}")))

@@ -7,16 +7,17 @@ import msgspec
 
 from headway.core.decisions import Candidate, Explanation
 from headway.core.ids import ModelId, NodeId
-from headway.core.reports import AdmissionFigures
-from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
+from headway.core.reports import AdmissionFigures, ReplicaReport
+from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
 from headway.core.units import NS_PER_S, Ns, ns_from_s
-from headway.cost.diffusion import left_ns
+from headway.cost.diffusion import left_ns, step_ns
 from headway.sched.admission.protocol import AdmissionPolicy, Heard, Load, Outlook, Verdict
 from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
 from headway.sched.router.explain import explain, output_tokens
 from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
+from headway.sched.router.work import pixels_of, takes
 
 
 class Ways(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ class Gate:
         """Forecast, and let the policy decide on the forecast; what it refuses may go elsewhere. Changes nothing."""
         judged = self._here(request, at_ns)
         ways = self._admissions.ways.get(request.model)
-        if judged.verdict.kind != "reject" or ways is None or isinstance(request, DiffusionRequest):
+        if judged.verdict.kind != "reject" or ways is None:
             return judged
         smaller = ways.smaller if "model" in request.allow_degrade else ()
         return msgspec.structs.replace(judged, verdict=self._elsewhere(request, judged.verdict, ways, smaller, at_ns))
@@ -80,15 +81,15 @@ class Gate:
         return Judged(policy.decide(request, candidates, load, at_ns), candidates)
 
     def _elsewhere(
-        self, request: LanguageRequest, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
+        self, request: Request, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
     ) -> Verdict:
         """The first other model whose replicas would let the request in now; the refusal where there is none."""
         kinds: list[tuple[ModelId, Literal["transfer", "degrade"]]] = [(model, "transfer") for model in ways.transfers]
         kinds += [(model, "degrade") for model in smaller]
         for model, kind in kinds:
-            for form in (_as_tokens(request, model), _as_text(request, model)):
-                there = None if form is None else self._here(form, at_ns)
-                if there is not None and there.candidates and there.verdict.error is None:
+            for form in _forms(request, model):
+                there = self._here(form, at_ns)
+                if there.candidates and there.verdict.error is None:
                     reason = f"{refused.reason}; {model}: {there.verdict.kind}, {there.verdict.reason}"
                     return msgspec.structs.replace(refused, kind=kind, reason=reason, to=model)
         return refused
@@ -122,7 +123,23 @@ class Gate:
             self._prefill_seconds(best, request),
             max(1, expected_output(request)),
             self._outlook(request, candidates, queue_s, at_ns) if looks_ahead else _NOT_LOOKED,
+            self._step_seconds(best, request),
         )
+
+    def _step_seconds(self, best: Candidate, request: Request) -> float:
+        cost = self._router.replicas[NodeId(best.replica)].denoise_cost
+        if cost is None or not isinstance(request, DiffusionRequest):
+            return 0.0
+        return step_ns(cost, request.shape, request.n) / NS_PER_S
+
+    def device_us(self, request: Request) -> int | None:
+        """What a picture or video is believed to take of devices, where that is least; None: nobody can tell."""
+        if not isinstance(request, DiffusionRequest):
+            return None
+        reports = [replica.report for replica in self._router.replicas.values()]
+        costs = [report.denoise_cost for report in reports if report is not None and _can_run(report, request)]
+        took = [left_ns(cost, request) * cost.devices // 1000 for cost in costs if cost is not None]
+        return min(took, default=None)
 
     def _prefill_seconds(self, best: Candidate, request: Request) -> float:
         replica = self._router.replicas[NodeId(best.replica)]
@@ -152,18 +169,16 @@ class Gate:
 _NOT_LOOKED: Final = Outlook()
 
 
-def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:
-    """The request at a model of our own engines, as far as it can be known before its tokenizer has seen it."""
-    if isinstance(request, TextRequest):
-        return None
-    return msgspec.structs.replace(request, model=model, block_hashes=())
+def _can_run(report: ReplicaReport, request: DiffusionRequest) -> bool:
+    return request.model in (report.model, *report.models) and takes(report, pixels_of(request))
 
 
-def _as_text(request: LanguageRequest, model: ModelId) -> TextRequest:
-    """The request at a relayed model."""
-    if isinstance(request, TextRequest):
-        return msgspec.structs.replace(request, model=model)
-    return TextRequest(
+def _forms(request: Request, model: ModelId) -> Sequence[Request]:
+    """The request at another model: a picture as it is, text as tokens (as far as that is known before its tokenizer
+    has seen it) where they were, and as it is relayed."""
+    if not isinstance(request, LlmRequest):
+        return (msgspec.structs.replace(request, model=model),)
+    text = TextRequest(
         request.id,
         request.tenant,
         model,
@@ -174,3 +189,4 @@ def _as_text(request: LanguageRequest, model: ModelId) -> TextRequest:
         urgency=request.urgency,
         output_tokens_predicted=request.output_tokens_predicted,
     )
+    return (msgspec.structs.replace(request, model=model, block_hashes=()), text)

@@ -13,6 +13,7 @@ from headway.core.lifecycle import TRANSITIONS, Change, RequestState, advance
 from headway.core.messages import TakeOver
 from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
+from headway.sched.admission.protocol import Lessened
 from headway.sched.beats import Row
 from headway.sched.foresight import due
 from headway.sched.shown import Shown
@@ -99,17 +100,21 @@ class Tracked(Row):
         if len(self.story) > STORY_LENGTH:
             del self.story[1]
 
-    def degrade(self, max_tokens: int) -> Admitted:
-        """Let it generate less than it asked for; return what the client is told."""
+    def degrade(self, what: Lessened, left: int) -> Admitted:
+        """Let it have less than it asked for; return what the client is told."""
         request = self.request
-        assert isinstance(request, LlmRequest)  # nothing else is degraded
-        predicted = request.output_tokens_predicted
-        self.request = msgspec.structs.replace(
-            request,
-            sampling=msgspec.structs.replace(request.sampling, max_tokens=max_tokens),
-            output_tokens_predicted=None if predicted is None else min(predicted, max_tokens),
-        )
-        return Admitted(request.id, (("max_tokens", max_tokens),))
+        if isinstance(request, LlmRequest):
+            predicted = request.output_tokens_predicted
+            self.request = msgspec.structs.replace(
+                request,
+                sampling=msgspec.structs.replace(request.sampling, max_tokens=left),
+                output_tokens_predicted=None if predicted is None else min(predicted, left),
+            )
+        else:
+            assert isinstance(request, DiffusionRequest)  # nothing else is degraded
+            self.request = msgspec.structs.replace(request, steps=left)
+            self.shown = Shown(self.request)
+        return Admitted(request.id, ((what, left),))
 
     def change(self, change: Change, at_ns: Ns, why: str) -> None:
         """Move along the life-cycle table. Raises InvariantError with the story."""

@@ -33,6 +33,7 @@ class Load(msgspec.Struct, frozen=True):
     prefill_seconds: float = 0.0  # part of the best candidate's seconds that is the request's own prefill
     output_tokens: int = 1  # that it is expected to generate
     outlook: Outlook = Outlook()
+    denoise_step_seconds: float = 0.0  # of one step of a picture or video there, alone
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -44,11 +45,14 @@ class Prediction(msgspec.Struct, frozen=True):
     grain: float = 0.0
 
 
+Lessened = Literal["max_tokens", "steps"]
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What happens to an arriving request.
 
-    `max_tokens`: what `degrade` leaves it. `to`: where the edge submits it again (`transfer`, or `degrade` to a smaller
-    model); the error is for an edge that cannot.
+    `left`: what `degrade` takes away, and how much of it stays. `to`: where the edge submits it again (`transfer`, or
+    `degrade` to a smaller model); the error is for an edge that cannot.
     """
 
     kind: Literal["admit", "queue", "reject", "degrade", "transfer"]
@@ -57,7 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
     prediction: Prediction | None = None
     is_shadow: bool = False  # it was to be refused, and runs so that the refusals can be judged
     asks_scale_out: bool = False
-    max_tokens: int | None = None
+    left: tuple[Lessened, int] | None = None
     to: ModelId | None = None
 
 

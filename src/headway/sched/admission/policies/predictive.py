@@ -1,6 +1,7 @@
 """Refuse before the prefill what the calibrated forecast says cannot keep its SLO (SPEC A7, A7b)."""
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -57,10 +58,10 @@ class Predictive:
 
         `confidence_min`: a forecast below it refuses nobody. `idle_margin`: an idle replica is refused only to what
         would be late if all went so many times faster than forecast: a wrong forecast locks nobody out.
-        `shadow_share`: of the refusals, run all the same to judge them (a keyed draw). `degrade_tokens_min`: what
-        `degrade` leaves at least. `scale_share`: of the SLO that the wait may take before more replicas are asked for,
-        at most every `scale_interval_s`. `retry_after_ms`: told when no forecast says how long. `seed` is part of every
-        draw.
+        `shadow_share`: of the refusals, run all the same to judge them (a keyed draw). `degrade_tokens_min` and
+        `degrade_steps_share` of the denoise steps: what `degrade` leaves at least. `scale_share`: of the SLO that the
+        wait may take before more replicas are asked for, at most every `scale_interval_s`. `retry_after_ms`: told when
+        no forecast says how long. `seed` is part of every draw.
 
         Calibration: `quantile` to begin with, moved by `quantile_step` per judged refusal towards
         `false_reject_target` within `quantile_min` and `quantile_max`; a forecast counts as it is before `samples_min`
@@ -73,6 +74,7 @@ class Predictive:
         idle_margin: Annotated[float, msgspec.Meta(ge=1)] = 2.0
         shadow_share: Share = 0.02
         degrade_tokens_min: Annotated[int, msgspec.Meta(ge=1)] = 16
+        degrade_steps_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
         scale_share: Annotated[float, msgspec.Meta(gt=0)] = 0.5
         scale_interval_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
         retry_after_ms: Annotated[int, msgspec.Meta(ge=1)] = 1000
@@ -100,7 +102,12 @@ class Predictive:
         bounds = self._bounds(request.model, prediction)
         asks = self._asks_scale_out(request, best, load, at_ns)
         late = self._late(request, bounds, load, at_ns) if best.confidence >= params.confidence_min else None
-        verdict = None if late is None else self._fewer(request, late, bounds)
+        verdict = None
+        if late is not None and isinstance(request, DiffusionRequest):
+            slower = bounds.e2e / prediction.e2e if prediction.e2e > 0 else 1.0
+            verdict = self._fewer_steps(request, late, load, slower)
+        elif late is not None:
+            verdict = self._fewer(request, late, bounds)
         if verdict is None and late is not None and load.outlook.is_idle:
             late = self._late(request, _alone(load, 1.0 / params.idle_margin), load, at_ns)
         if verdict is None:
@@ -152,7 +159,19 @@ class Predictive:
         least = max(self._params.degrade_tokens_min, request.sampling.min_tokens)
         if not least <= fits < request.max_tokens:
             return None
-        return Verdict("degrade", f"{late.said(self._quantile(request))}; max_tokens {fits} fit", max_tokens=fits)
+        return Verdict(
+            "degrade", f"{late.said(self._quantile(request))}; max_tokens {fits} fit", left=("max_tokens", fits)
+        )
+
+    def _fewer_steps(self, request: DiffusionRequest, late: _Late, load: Load, slower: float) -> Verdict | None:
+        """A picture would be late: denoise it in fewer steps where that is allowed and enough."""
+        step_s = load.denoise_step_seconds * slower
+        if step_s <= 0 or "steps" not in request.allow_degrade:
+            return None
+        fits = request.steps - ceil((late.bound - late.left) / step_s)
+        if fits <= request.begun or fits < self._params.degrade_steps_share * request.steps:
+            return None
+        return Verdict("degrade", f"{late.said(self._quantile(request))}; {fits} steps fit", left=("steps", fits))
 
     def _refuse(self, request: Request, late: _Late, load: Load) -> Verdict:
         """It will be late: refuse it, or see whether that would be right."""

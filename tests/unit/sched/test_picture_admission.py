@@ -1,0 +1,111 @@
+"""What is known of a picture when it arrives: device time against a quota, deadlines, fewer steps (SPEC F2, F5)."""
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.sched.desk import Desk
+from tests.unit.sched.diffusion.pictures import COST, picture
+
+from headway.core.effects import Admitted
+from headway.core.events import ClientGone
+from headway.core.evidence import WorkerMarks
+from headway.core.ids import ModelId, NodeId, RequestId
+from headway.core.messages import Finished, Submit
+from headway.core.request import DiffusionRequest, FinishReason, Slo
+from headway.cost.diffusion import left_ns
+from headway.sched.admission.quota import GpuSeconds, Quota
+from headway.sched.config import RouteConfig
+from headway.sched.nodes import FrontConfig
+from headway.sched.registry import PolicyChoice
+
+SLOW = replace(COST, token_ns=1e6, devices=2)  # of a step: 16.016 ms for 64 x 64, on two devices
+PREDICTIVE = PolicyChoice("predictive", {"shadow_share": 0.0})
+
+
+def desk(config: FrontConfig | None = None, queued_ns: int = 0) -> Desk:
+    """One diffusion replica."""
+    made = Desk(config or FrontConfig(), ("rep-a",))
+    made.report("rep-a", role="diffusion", model="m", denoise_cost=SLOW, queued_work_ns=queued_ns, running=1)
+    return made
+
+
+def gpu(made: Desk) -> tuple[int, int]:
+    """Reserved and used device time of the tenant, in us."""
+    (found,) = [a for a in made.node.ledger.views() if a.name == "tenant/default/gpu_seconds"]
+    return found.reserved, found.used
+
+
+def over(made: Desk, reason: FinishReason = FinishReason.STOP, device_ns: int = 0) -> None:
+    """The replica has ended it, and its stream is closed."""
+    marks = WorkerMarks(NodeId("rep-a"), 0, device_ns=device_ns)
+    made.message("rep-a", Finished(RequestId("req-1"), 1, reason, 0, marks))
+    made.close("req-1")
+
+
+def test_device_time_is_reserved_on_arrival_and_settled_on_what_was_measured() -> None:  # SPEC H6, F5
+    made = desk()
+    request = picture("req-1", steps=10)
+    made.arrive(request)
+    assert gpu(made) == (2 * left_ns(SLOW, request) // 1000, 0)
+    over(made, device_ns=400_000_000)
+    assert gpu(made) == (0, 400_000)
+
+
+def test_a_cancelled_picture_pays_for_the_steps_that_ran() -> None:  # vllm-omni#6403
+    made = desk()
+    made.arrive(picture("req-1", steps=10))
+    made.event(ClientGone(0, "t", RequestId("req-1")))
+    assert gpu(made)[0] > 0  # its plan still runs
+    over(made, FinishReason.CANCELLED, device_ns=30_000_000)
+    assert gpu(made) == (0, 30_000)
+
+
+def test_what_a_tenant_cannot_pay_is_refused_before_it_begins() -> None:  # SPEC F5: quotas deducted up front
+    quota = Quota(gpu_seconds=GpuSeconds(limit=0.5, period_s=100.0))
+    made = desk(FrontConfig(quota_default=quota))
+    made.arrive(picture("req-1", steps=10))  # 0.16 s on each of two devices
+    made.arrive(picture("req-2", steps=10))
+    (end,) = made.ends()
+    assert end.error is not None
+    assert (end.request, end.error.status, end.error.code) == ("req-2", 429, "quota_exceeded")
+
+
+def late(*allowed: str, begun: int = 0, steps: int = 20) -> DiffusionRequest:
+    """Alone it takes 20 x 16 ms, behind 100 ms of other work; 300 ms are left."""
+    slo = Slo(e2e_deadline_ns=300_000_000)
+    return picture("req-1", steps=steps, slo=slo, allow_degrade=allowed, begun=begun, checkpoint=b"x" * begun)
+
+
+def test_a_late_picture_gets_fewer_steps_where_that_is_allowed_and_enough() -> None:  # SPEC F5
+    made = desk(FrontConfig(admission=PREDICTIVE), queued_ns=100_000_000)
+    made.arrive(late("steps"))
+    (told,) = [effect for effect in made.last if isinstance(effect, Admitted)]
+    ((_, submit),) = made.sent(Submit)
+    assert isinstance(submit.request, DiffusionRequest)
+    assert told.degraded == (("steps", submit.request.steps),)
+    assert submit.request.steps == (300 - 100) // 16.016 // 1
+    assert left_ns(SLOW, submit.request) + 100_000_000 <= 300_000_000
+
+
+@pytest.mark.parametrize("request_", [late(), late("model"), late("steps", steps=60)])
+def test_it_is_refused_where_its_client_wants_all_steps_or_too_few_would_stay(request_: DiffusionRequest) -> None:
+    made = desk(FrontConfig(admission=PREDICTIVE), queued_ns=100_000_000)
+    made.arrive(request_)
+    (end,) = made.ends()
+    assert end.error is not None
+    assert end.error.code == "slo_unattainable"
+
+
+def test_a_distilled_model_answers_where_that_is_allowed() -> None:  # SPEC F5
+    route = RouteConfig(fallbacks=("distilled",))
+    made = desk(FrontConfig(admission=PREDICTIVE, routes={"m": route}), queued_ns=100_000_000)
+    made.join("rep-b")
+    made.report("rep-b", role="diffusion", model="distilled", denoise_cost=replace(COST, token_ns=1e5))
+    made.arrive(late("model"))
+    (end,) = made.ends()
+    assert (end.transfer_to, end.error is None) == ("distilled", False)
+
+
+def test_nothing_is_reserved_while_no_replica_has_told_what_its_work_costs() -> None:
+    made = Desk(FrontConfig(), ("rep-a",))
+    made.arrive(picture("req-1", steps=10, model=ModelId("m")))
+    assert gpu(made) == (0, 0)
