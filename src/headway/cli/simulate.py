@@ -15,6 +15,7 @@ from headway.core.errors import InvariantError
 
 if TYPE_CHECKING:  # the simulator takes its time to import, and --help needs none of it
     from headway.bench.simulated import RunResult
+    from headway.cli.progress import Interrupt
     from headway.sim.scenario import Scenario
 
 app = typer.Typer(add_completion=False)
@@ -91,7 +92,6 @@ def simulate(
 ) -> None:
     """Run a workload on a virtual clock and print what clients and replicas would see."""
     from headway.bench.simulated import simulate as run_scenario
-    from headway.cli.ending import EXIT_INTERRUPTED, exit_code
     from headway.cli.progress import Interrupt, watching
     from headway.cli.scenario import parse_setting
 
@@ -117,6 +117,12 @@ def simulate(
         print(f"simulation failed: {error}\n{replay_hint(chosen, files, changes)}", file=sys.stderr)
         raise typer.Exit(1) from error
     _report(result, out, log, as_json)
+    _end(result, interrupt)
+
+
+def _end(result: "RunResult", interrupt: "Interrupt") -> None:
+    from headway.cli.ending import EXIT_INTERRUPTED, exit_code
+
     if not result.summary.complete:
         print("interrupted: what had ended until then is counted", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED if interrupt.number is None else exit_code(interrupt.number))

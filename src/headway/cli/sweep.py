@@ -227,14 +227,13 @@ def sweep(
     plan = Plan(scenario, [parse_setting(text) for text in set_ or ()], [values_of(text) for text in vary or ()], seeds)
     metrics = list(dict.fromkeys([metric, *SHOWN, *(show.split(",") if show else ())]))
     runner = Sweep(Store(kept), processes or os.cpu_count() or 1, _say)
-    notes: list[str] = []
     try:
         with terminable():
             if find is None:
-                rows = plan.grid_rows(runner, metrics)
+                rows, notes = plan.grid_rows(runner, metrics), list[str]()
             else:
-                direction: Direction = "min" if is_min else "max"
-                rows, notes = plan.found_rows(runner, metrics, (find, direction, hold, between, tolerance))
+                asked: Asked = (find, "min" if is_min else "max", hold, between, tolerance)
+                rows, notes = plan.found_rows(runner, metrics, asked)
                 metrics.insert(0, find)
     except KeyboardInterrupt as why:
         raise _interrupted(why, len(runner.store.results), kept) from None
