@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from tests.sim.studios import Studio
+from tests.sim.studios import EXACT, Studio
 
 from headway.core.artifacts import Made
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.request import Content, DiffusionRequest
 from headway.core.units import NS_PER_S
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, Watchdog
 from headway.sim.fleet import FRONT
 from headway.sim.painter import picture_alone
 from headway.sim.pools import PoolParams
@@ -113,3 +113,31 @@ def test_a_member_that_is_cancelled_leaves_and_the_batch_goes_on() -> None:  # S
     assert finished(studio, requests[2]) == []
     for number in (0, 1, 3):
         assert finished(studio, requests[number]) == [picture_alone(requests[number])]
+
+
+def test_a_stuck_engine_is_started_anew_and_its_pictures_come_from_elsewhere() -> None:  # ComfyUI#3670
+    requests = [wanted(number, save_every=4) for number in range(4)]
+    watched = PoolParams(
+        name="all",
+        kind="diffusion",
+        model=MODEL,
+        replicas=2,
+        diffusion=DiffusionParams(watchdog=Watchdog(factor=3.0, floor_s=1.0)),
+        truth=EXACT,
+    )
+    studio = Studio(watched)
+
+    def hang(_: int) -> None:
+        studio.pools[0].truths[NodeId("rep-all-0")].slowdown = 1e6
+
+    def heal(_: int) -> None:
+        studio.pools[0].truths[NodeId("rep-all-0")].slowdown = 1.0
+
+    studio.sim.at(round(1.5 * NS_PER_S), hang)
+    studio.sim.at(round(3.0 * NS_PER_S), heal)
+    studio.run(requests)
+    assert Counter(record.outcome for record in studio.evidence()) == {"ok": 4}
+    for request in requests:
+        assert finished(studio, request) == [picture_alone(request)]
+    assert [studio.sim.lives[NodeId(f"rep-all-{place}")].incarnation for place in range(2)] == [2, 1]
+    assert dict(studio.front.recovery_figures())["resumed"] >= 1

@@ -116,6 +116,12 @@ class End(msgspec.Struct, frozen=True, tag=True):
     marks: WorkerMarks | None = None  # of a diffusion request: what its answer says of device time
 
 
+class Restart(msgspec.Struct, frozen=True, tag=True):
+    """Driver: end this process once what was sent is out; its supervisor starts another incarnation."""
+
+    reason: str
+
+
 class Record(msgspec.Struct, frozen=True, tag=True):
     """Telemetry: keep a decision or an evidence record."""
 
@@ -136,4 +142,5 @@ Effect = (
     | Admitted
     | End
     | Record
+    | Restart
 )

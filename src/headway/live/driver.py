@@ -16,6 +16,7 @@ from headway.core.effects import (
     End,
     Propose,
     Record,
+    Restart,
     RunDenoise,
     RunStep,
     Send,
@@ -23,7 +24,7 @@ from headway.core.effects import (
     StartCopy,
     WakeAt,
 )
-from headway.core.errors import InvariantError
+from headway.core.errors import EngineError, InvariantError
 from headway.core.events import Event, TimerFired
 from headway.core.ids import NodeId, TimerId
 from headway.core.messages import Message
@@ -164,6 +165,8 @@ class Driver:
                 _needed(ports.edge, effect).end(effect)
             case WakeAt():
                 self._wake(effect)
+            case Restart():
+                raise EngineError(effect.reason)  # it ends the process, which its supervisor starts again
             case RunDenoise():
                 _needed(ports.denoise, effect).run_denoise(effect.plan, event, started_ns)
             case StartCopy():

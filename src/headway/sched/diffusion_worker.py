@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.core.artifacts import Made, RowFailed, StageTimes
-from headway.core.effects import Effect, RunDenoise, Send
+from headway.core.effects import Effect, Restart, RunDenoise, Send
 from headway.core.errors import RequestError
 from headway.core.events import DenoiseDone, StepFailed
 from headway.core.evidence import WorkerMarks
@@ -25,11 +25,12 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.request import DiffusionRequest, FinishReason
-from headway.core.units import Ns
+from headway.core.units import Ns, s_from_ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.numbers import DiffusionNumbers
 from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.stays import Stay, Sums
+from headway.sched.step_watch import StepWatch
 
 ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan failed as a whole
 
@@ -44,7 +45,7 @@ class DiffusionWorker:
         self.is_draining = False
         self._stays: dict[int, Sitting] = {}
         self._by_request: dict[RequestId, Sitting] = {}
-        self._sums = Sums()
+        self._sums, self._watch = Sums(), StepWatch()
         self._replica = reporter.identity.replica
 
     def submit(self, front: NodeId, message: Submit, at_ns: Ns) -> None:
@@ -89,6 +90,7 @@ class DiffusionWorker:
     def step_done(self, event: DenoiseDone) -> None:
         """Tell fronts of progress, of what was made, and of ends."""
         timing, rows_run = event.timing, self.machine.open_rows
+        self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
         failed = {failure.seq: failure for failure in event.failed}
         made = {row.seq: row.made for row in event.made}
@@ -111,6 +113,7 @@ class DiffusionWorker:
 
     def step_failed(self, event: StepFailed) -> None:
         """The engine failed and holds nothing any more: other replicas go on with its requests."""
+        self._watch.end()
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
 
@@ -128,6 +131,19 @@ class DiffusionWorker:
             if stay.scheduled_ns is None:
                 stay.scheduled_ns = at_ns
         self.out.append(RunDenoise(plan))
+        self._watch.begin(self.machine.patience_ns(), at_ns, self.out)
+
+    def look(self, at_ns: Ns) -> None:
+        """The watchdog's timer: a plan that has taken far too long will never end (ComfyUI#3670). Its process is ended;
+        all that is here goes on elsewhere."""
+        since_ns = self._watch.look(at_ns, self.out)
+        if since_ns is None:
+            return
+        why = f"{self._replica}: denoise plan {self.machine.steps} has run for {s_from_ns(at_ns - since_ns):.0f} s"
+        self.is_draining = True
+        for stay in list(self._stays.values()):
+            self._finish(stay, FinishReason.LOST, at_ns, why)
+        self.out.append(Restart(f"{why}; its engine is stuck"))
 
     def collect_decisions(self) -> None:
         """Give each decision of the machine to the request it is about."""

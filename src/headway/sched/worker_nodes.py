@@ -45,6 +45,7 @@ from headway.sched.lockstep import POLL_TIMER, Lockstep
 from headway.sched.policies import pace_policy
 from headway.sched.reporter import REPORT_TIMER, Identity, Reporter
 from headway.sched.runtime.group import Group, GroupParams
+from headway.sched.step_watch import STUCK_TIMER
 from headway.sched.transfers import Transfers
 from headway.sched.worker import Limits as WorkerLimits
 from headway.sched.worker import LlmWorker
@@ -239,6 +240,8 @@ class DiffusionNode:
                         pass
             case TimerFired(timer=timer) if timer == REPORT_TIMER:
                 worker.reporter.woke()
+            case TimerFired(timer=timer) if timer == STUCK_TIMER:
+                worker.look(at_ns)
             case PeerJoined():
                 worker.reporter.greet()
             case PeerLost():

@@ -15,6 +15,7 @@ from headway.core.effects import (
     End,
     Propose,
     Record,
+    Restart,
     RunDenoise,
     RunStep,
     Send,
@@ -99,10 +100,8 @@ class Simulation:
         self.params = params
         self.clients, self.network, self.log = Clients(sink), Network(params.network), EventLog()
         self.lives: dict[NodeId, Life] = {}
-        self.groups = Groups(self)
-        self.copies = Copies(self)
+        self.groups, self.copies, self.offers = Groups(self), Copies(self), Offers(self)
         self.turns = 0
-        self.offers = Offers(self)
         self._is_watched = params.check or params.log
         self._machines: dict[NodeId, Machine] = {}
         self._heap: list[tuple[Ns, int, Do, object]] = []
@@ -119,6 +118,7 @@ class Simulation:
             End: edge.end,
             Record: edge.record,
             RunDenoise: self._run_denoise,
+            Restart: self._renew,
             StartCopy: lambda life, effect: self.copies.start(life, effect.plan),
             AbortCopy: lambda life, effect: self.copies.abort(life, effect.transfer),
             Propose: lambda life, effect: self.groups.propose(life, effect),
@@ -252,6 +252,10 @@ class Simulation:
     def _run_denoise(self, life: Life, effect: RunDenoise) -> None:
         assert life.executor is not None
         life.executor.run_denoise(effect.plan, self.now_ns)
+
+    def _renew(self, life: Life, _: Restart) -> None:
+        self.kill(life.node.id)  # a supervisor starts it again when everybody has noticed
+        self.at(self.now_ns + self.params.network.detect_ns + 1, lambda _: self.restart(life.node.id))
 
     def _wake(self, life: Life, effect: WakeAt) -> None:
         at_ns = max(effect.at_ns, self.now_ns)

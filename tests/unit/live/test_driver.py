@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.effects import Effect, End, Send, WakeAt
-from headway.core.errors import InvariantError
+from headway.core.effects import Effect, End, Restart, Send, WakeAt
+from headway.core.errors import EngineError, InvariantError
 from headway.core.events import Event, MessageArrived, TimerFired
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.messages import Drain, Message
@@ -123,6 +123,15 @@ def test_an_effect_without_port_is_a_wiring_fault() -> None:
     async def main() -> None:
         node = Scripted(lambda event: [End(RequestId("req-1"), FinishReason.STOP)])
         with pytest.raises(MissingPort, match="End"):
+            Driver(node, Clock(), Ports(Outbox())).feed(arrived("x"))
+
+    run(main())
+
+
+def test_a_node_that_asks_for_it_is_started_anew() -> None:  # ComfyUI#3670
+    async def main() -> None:
+        node = Scripted(lambda event: [Restart("its engine is stuck")])
+        with pytest.raises(EngineError, match="its engine is stuck"):
             Driver(node, Clock(), Ports(Outbox())).feed(arrived("x"))
 
     run(main())

@@ -4,9 +4,9 @@ from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import llm
 
 from headway.core.artifacts import Made, RowFailed, RowMade, StageTimes
-from headway.core.effects import Effect, RunDenoise, Send
-from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined, PeerLost, StepFailed
-from headway.core.ids import NodeId
+from headway.core.effects import Effect, Restart, RunDenoise, Send, WakeAt
+from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined, PeerLost, StepFailed, TimerFired
+from headway.core.ids import NodeId, TimerId
 from headway.core.messages import (
     Accepted,
     Artifacts,
@@ -24,9 +24,10 @@ from headway.core.messages import (
 )
 from headway.core.plans import StepTiming
 from headway.core.request import Content, FinishReason
+from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, Watchdog
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
 
 FRONT = NodeId("front-0")
@@ -35,9 +36,10 @@ FRONT = NodeId("front-0")
 class Easel:
     """A DiffusionNode alone."""
 
-    def __init__(self, belief: DenoiseCost | None = None) -> None:
+    def __init__(self, belief: DenoiseCost | None = None, params: DiffusionParams | None = None) -> None:
         member = Membership(NodeId("rep-d"), 1, (FRONT,))
-        self.node = DiffusionNode(member, DiffusionMachine(DiffusionParams(), belief), "m", WorkerConfig())
+        machine = DiffusionMachine(params or DiffusionParams(), belief)
+        self.node = DiffusionNode(member, machine, "m", WorkerConfig())
         self.steps: list[int] = []
         self.last = self.event(PeerJoined(0, "t", FRONT, 1))
 
@@ -174,3 +176,26 @@ def test_who_left_in_the_middle_of_a_step_leaves_its_share_to_nobody() -> None: 
     assert isinstance(left, Finished)
     assert isinstance(finished, Finished)
     assert (left.marks.device_ns, finished.marks.device_ns) == (0, 20)
+
+
+def test_an_engine_that_is_stuck_gives_all_back_and_asks_to_be_started_anew() -> None:  # ComfyUI#3670
+    watchdog = Watchdog(factor=2.0, floor_s=1.0)
+    easel = Easel(DenoiseCost(COST), DiffusionParams(batch_max=1, watchdog=watchdog))
+    for number in (1, 2):
+        easel.message(Submit(picture(f"req-{number}"), 1, number=number))
+    easel.event(TimerFired(NS_PER_S - 1, "t", TimerId("stuck")))
+    assert sent(easel.last) == []
+    told = easel.event(TimerFired(NS_PER_S, "t", TimerId("stuck")))
+    assert [said.reason for said in sent(told) if isinstance(said, Finished)] == [FinishReason.LOST] * 2
+    (restart,) = [effect for effect in told if isinstance(effect, Restart)]
+    assert "has run for 1 s" in restart.reason
+    (refused,) = easel.message(Submit(picture("req-3"), 1, number=3))
+    assert isinstance(refused, Refused)
+    assert easel.steps == [1]
+
+
+def test_a_plan_may_take_for_ever_where_nothing_is_believed_or_nobody_watches() -> None:
+    for belief, watchdog in ((None, Watchdog()), (DenoiseCost(COST), None)):
+        easel = Easel(belief, DiffusionParams(watchdog=watchdog))
+        easel.message(Submit(picture("req-1"), 1, number=1))
+        assert not [effect for effect in easel.last if isinstance(effect, WakeAt) and effect.timer == "stuck"]

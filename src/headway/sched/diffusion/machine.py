@@ -15,7 +15,7 @@ from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LoraUse
-from headway.core.units import Ns, s_from_ns
+from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.batches import Batches, plan_of
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
@@ -212,6 +212,13 @@ class DiffusionMachine:
             self.over(seq)
         self._leave, self._merged, self._is_saving = [], (), False
         return lost
+
+    def patience_ns(self) -> Ns | None:
+        """How long the open plan may take before its engine counts as stuck; None: nobody can tell."""
+        watchdog = self._params.watchdog
+        if watchdog is None or self._belief is None or self._open is None:
+            return None
+        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * self._belief.plan_ns(self._open)))
 
     @property
     def open_rows(self) -> int:

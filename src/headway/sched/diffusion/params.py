@@ -32,6 +32,13 @@ class Preemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     price_s: Annotated[float, msgspec.Meta(ge=0)] = 0.05  # device time lost by one interruption
 
 
+class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When an engine counts as stuck: its requests go on elsewhere, and its process is started anew."""
+
+    factor: Annotated[float, msgspec.Meta(gt=1)] = 10.0  # times what its plan was believed to take
+    floor_s: Annotated[float, msgspec.Meta(ge=0)] = 120.0  # but not before; a first plan of a shape may compile
+
+
 class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a diffusion replica computes next."""
 
@@ -44,6 +51,7 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_s_max: Annotated[float, msgspec.Meta(gt=0)] | None = None  # predicted duration of a batch; unset: any
     caps: tuple[ShapeCap, ...] = ()
     preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
+    watchdog: Watchdog | None = Watchdog()  # null: a plan may take for ever, as it may where nothing is believed
 
 
 def order_policy(params: DiffusionParams, belief: DenoiseCost | None) -> OrderPolicy:
