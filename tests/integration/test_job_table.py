@@ -146,6 +146,7 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
         assert (found.state, found.done) == (model.rows[job].state, model.rows[job].done)
 
 
+# SPEC H3
 def test_two_gateways_claim_one_row_once(database: Database) -> None:
     one, clients = tables(database, "gw-1")
     other, _ = tables(database, "gw-2")
@@ -181,6 +182,7 @@ def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Data
     assert len(Outbox(database).due(10, 2 * S)) == 1
 
 
+# SPEC H6
 def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
     meters = UsageTable(database)
     for at_ns, tenant in ((0, "a"), (S, "a"), (DAY, "a"), (0, "b")):
@@ -238,6 +240,7 @@ def test_pages_follow_each_other_without_gap_or_double(database: Database) -> No
     assert caught.value.status == 404
 
 
+# SPEC F7
 def test_same_key_and_body_is_the_same_job_and_another_body_a_conflict(database: Database) -> None:
     """SPEC F7."""
     _, clients = tables(database)
@@ -328,6 +331,7 @@ def test_jobs_that_nobody_began_expire(database: Database) -> None:
     assert (found.status, found.error and found.error.code) == ("failed", "expired")
 
 
+# SPEC H4
 def test_what_is_over_is_found_once_its_time_has_passed(database: Database) -> None:
     node, clients = tables(database)
     clients.insert(new("job-1"), 0)

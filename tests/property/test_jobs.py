@@ -10,6 +10,7 @@ from headway.core.jobs import Outcome
 from headway.sched.jobs.params import BackoffParams, CheckpointParams, JobParams
 
 
+# SPEC H3
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), gateways=st.integers(1, 3), jobs=st.integers(1, 6))
 def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways: int, jobs: int) -> None:

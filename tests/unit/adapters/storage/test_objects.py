@@ -36,6 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return ObjectStore(settings, tmp_path / "objects")
 
 
+# SPEC H4
 def test_gives_back_what_was_put_and_nothing_after_it_was_deleted(store: ObjectStore) -> None:
     async def use() -> None:
         await store.check()
@@ -48,6 +49,7 @@ def test_gives_back_what_was_put_and_nothing_after_it_was_deleted(store: ObjectS
     asyncio.run(use())
 
 
+# SPEC H4
 def test_deletes_everything_of_one_job_and_nothing_of_another(store: ObjectStore) -> None:
     """Also not of one whose id begins with the same letters."""
 

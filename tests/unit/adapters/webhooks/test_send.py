@@ -48,6 +48,7 @@ def delivered(receiver: Receiver, settings: WebhookSettings, url: Callable[[int]
     return asyncio.run(use())
 
 
+# SPEC H2
 def test_the_openai_client_unwraps_what_is_sent() -> None:
     receiver = Receiver(204)
     assert delivered(receiver, LOCAL, lambda port: f"http://127.0.0.1:{port}/hook").status == 204

@@ -108,6 +108,7 @@ def test_what_is_stored_during_a_read_is_not_forgotten_by_its_answer() -> None:
     assert [claim.job for claim in claims] == ["b"]
 
 
+# SPEC H2
 def test_progress_is_written_once_a_second_at_most() -> None:
     """SPEC H2 and field note 3.5: progress ticks stay in memory between."""
     node = opened()
