@@ -9,6 +9,7 @@ from headway.bench import charts, svg
 from headway.bench.charts import Line, Mark, Plot, duration
 from headway.bench.columns import Columns, SpanName
 from headway.bench.ends import Floats
+from headway.bench.run_faults import fault_marks, faults_of
 from headway.bench.run_view import RunView
 from headway.core.units import NS_PER_MS, NS_PER_S
 
@@ -17,6 +18,7 @@ GREEN: Final = "#228833"
 RED: Final = "#ee6677"
 GOLD: Final = "#ccbb44"
 GREY: Final = "#666666"
+SHARE: Final = "share"  # of an axis in per cent
 
 
 def over_time(view: RunView) -> list[str]:
@@ -37,7 +39,6 @@ def over_time(view: RunView) -> list[str]:
             for place, name in enumerate(pools)
         ]
 
-    time = "virtual time, s"
     load = [
         line("arrivals", BLUE, [p.arrivals_per_s for p in points]),
         line("completed", GOLD, [p.ended_per_s - p.failed_per_s for p in points]),
@@ -47,26 +48,28 @@ def over_time(view: RunView) -> list[str]:
         load.append(line("failed or refused", RED, [p.failed_per_s for p in points]))
     front = line("front", GREY, [p.front_waiting for p in points], filled=True)
     waiting = [front, *(msgspec.structs.replace(one, name=f"at {one.name}") for one in per_pool("waiting"))]
+    marks = fault_marks(faults_of(view), view.summary.virtual_s)
+
+    def drawn(title: str, y_label: str, lines: Sequence[Line]) -> str:
+        return charts.draw(Plot(title, "virtual time, s", y_label, is_share=y_label == SHARE, marks=marks), lines)
+
+    in_system = [line("in the system", GREY, [p.in_system for p in points], filled=True), *per_pool("running")]
     plots = [
-        charts.draw(Plot("Load and goodput", time, "requests/s"), load),
-        charts.draw(Plot("Waiting", time, "requests"), waiting),
-        charts.draw(Plot("Running, and all that are in the system", time, "requests"), [
-            line("in the system", GREY, [p.in_system for p in points], filled=True), *per_pool("running"),
-        ]),
-        charts.draw(Plot("Device time in steps (a batch of one keeps it busy too)", time, "share", is_share=True),
-                    per_pool("busy")),
-    ]  # fmt: skip
+        drawn("Load and goodput", "requests/s", load),
+        drawn("Waiting", "requests", waiting),
+        drawn("Running, and all that are in the system", "requests", in_system),
+        drawn("Device time in steps (a batch of one keeps it busy too)", SHARE, per_pool("busy")),
+    ]
     use = view.summary.pool_use
     kv = [one for one in per_pool("kv_used") if one.name not in use or use[one.name].kv_peak is not None]
     if kv:  # a pool that paints has none
-        kv_plot = Plot("KV blocks in use, without what is only cached", time, "share", is_share=True)
-        plots.insert(3, charts.draw(kv_plot, kv))
+        plots.insert(3, drawn("KV blocks in use, without what is only cached", SHARE, kv))
     replicas = per_pool("replicas")
     if any(len({value for _, value in one.points}) > 1 for one in replicas):
-        plots.append(charts.draw(Plot("Replicas up", time, "replicas"), replicas))
+        plots.append(drawn("Replicas up", "replicas", replicas))
     if len(tenants) > 1 and any(rate for point in points for rate in point.tenants.values()):
         service = [line(name, _colour(place), [p.tenants[name] for p in points]) for place, name in enumerate(tenants)]
-        plots.append(charts.draw(Plot("Service by tenant", time, "tokens/s, prompt and output"), service))
+        plots.append(drawn("Service by tenant", "tokens/s, prompt and output", service))
     return plots
 
 

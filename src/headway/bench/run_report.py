@@ -8,6 +8,7 @@ from headway.bench.columns import Columns
 from headway.bench.first_look import first_look
 from headway.bench.results import REPORT, write_whole
 from headway.bench.run_config import configuration
+from headway.bench.run_faults import faults_of, faults_table
 from headway.bench.run_plots import distributions, goodput, measured, over_time
 from headway.bench.run_segments import segment_bars
 from headway.bench.run_summary import RunSummary
@@ -52,6 +53,8 @@ def page(view: RunView) -> str:
         f"<h2>Goodput by SLO</h2>{goodput(view)}",
         f"<h2>Pools</h2>{pools_table(summary)}",
     ]
+    if faults := faults_of(view):
+        parts.append(f"<h2>Faults</h2>{faults_table(faults, summary.virtual_s)}")
     for title, groups in (("Workloads", summary.workloads), ("Tenants", summary.tenants)):
         if len(groups) > 1:
             parts.append(f"<h2>{title}</h2>{groups_table(groups)}")
