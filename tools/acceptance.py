@@ -71,9 +71,10 @@ def fetch(url: str, body: dict[str, object] | None = None) -> tuple[int, bytes]:
         return 0, b""
 
 
-def own_environment() -> dict[str, str]:
-    """Return the environment without what would point Python at another tree."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+def own_environment(state: Path) -> dict[str, str]:
+    """Return the environment without what would point Python at another tree, and with a folder for jobs."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "HEADWAY_STATE": str(state)}
 
 
 def wait_ready(base: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -110,7 +111,12 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[str]:
     say(" ".join(line))
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            line, cwd=folder, env=own_environment(), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
+            line,
+            cwd=folder,
+            env=own_environment(folder / "state"),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
         )
     try:
         base = f"http://127.0.0.1:{port}"
@@ -169,8 +175,8 @@ def run_checks(checks: Path, base: str, only: str | None) -> list[str]:
     able = modalities(base)
     failed = []
     for script, needs in CHECKS.items():
-        if not needs & able:
-            say(f"skip {script}: no model here is listed for {' or '.join(sorted(needs))}")
+        if not needs <= able:
+            say(f"skip {script}: no model here is listed for {' and '.join(sorted(needs - able))}")
             continue
         say(f"running {script}")
         command = [sys.executable, str(checks / script), "--base-url", base, "--other-key", OTHER_KEY]

@@ -26,7 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = own_environment() | {"HOME": str(folder)}
+    environment = own_environment(folder / "state") | {"HOME": str(folder)}
     command = [str(installed / "headway"), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

@@ -1,0 +1,207 @@
+"""The official client against `headway serve`: pictures, videos and their jobs, from the synthetic engine."""
+
+import json
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+from tests.e2e.serving import Server, serve, until
+
+MODELS = (
+    "model.replicas=0",
+    "jobs.lease_s=2",
+    "jobs.progress_s=0.25",
+    "diffusion=[{name='painter', engine='synthetic', steps=4, synthetic={step_ms=1}},"
+    " {name='filmer', engine='synthetic', fps=4, steps=20, synthetic={step_ms=20, megapixel_ms=0}}]",
+)
+LONG = 200  # steps of 20 ms
+
+
+class Studio:
+    """A server and its client."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = openai.OpenAI(base_url=server.url + "/v1", api_key="sk-test", max_retries=0, timeout=60)
+
+    def film(self, **fields: object) -> openai.types.Video:
+        extra = {"extra_body": fields.pop("extra")} if "extra" in fields else {}
+        headers = {"extra_headers": fields.pop("headers")} if "headers" in fields else {}
+        return self.client.videos.create(**{"model": "filmer", "prompt": "a red circle", **fields, **extra, **headers})
+
+    def once(self, video: str, *states: str) -> openai.types.Video:
+        until(lambda: self.client.videos.retrieve(video).status in states, f"{video} is {states}")
+        return self.client.videos.retrieve(video)
+
+    def get(self, path: str) -> dict[str, object]:
+        status, body = self.server.call(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def steps_done(self, job: str) -> int:
+        return self.get(f"/v1/requests/{job}/evidence")["steps_done"]
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    folder: Path = tmp_path_factory.mktemp("state")
+    sets = [part for model in MODELS for part in ("--set", model)]
+    with warnings.catch_warnings(), serve(*sets, HEADWAY_STATE=str(folder)) as server:
+        warnings.simplefilter("ignore", DeprecationWarning)  # OpenAI's own videos are no more
+        made = Studio(server)
+        with made.client:
+            yield made
+        server.process.terminate()
+        assert server.end() == 0
+        assert not any("Traceback" in line for line in server.errors), server.errors
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def test_a_video_from_its_order_to_its_end(studio: Studio) -> None:
+    # SPEC H1, H2, H4
+    video = studio.client.videos.create_and_poll(model="filmer", prompt="a red circle", seconds="4", size="64x64")
+    assert (video.status, video.progress, video.seconds, video.size) == ("completed", 100, "4", "64x64")
+    film = studio.client.videos.download_content(video.id)
+    assert film.read()[4:8] == b"ftyp"
+    assert film.response.headers["content-type"] == "video/mp4"
+    assert studio.client.videos.download_content(video.id, variant="thumbnail").read()
+    assert studio.steps_done(video.id) == 20
+    segments = studio.get(f"/v1/requests/{video.id}/evidence")["segments"]
+    assert isinstance(segments, dict)
+    assert segments["denoise"] > 0.9 * 20 * 20  # ms
+    gone = studio.client.videos.delete(video.id)
+    assert (gone.deleted, gone.object) == (True, "video.deleted")
+    with pytest.raises(openai.NotFoundError):
+        studio.client.videos.retrieve(video.id)
+
+
+def test_a_waiting_video_is_queued_until_a_worker_has_done_a_step(studio: Studio) -> None:
+    # vllm-omni#6403: in_progress while it waited
+    first = studio.film(extra={"num_inference_steps": 100})
+    second = studio.film()
+    studio.once(first.id, "in_progress")
+    waiting = studio.client.videos.retrieve(second.id)
+    assert (waiting.status, waiting.progress) == ("queued", 0)
+    seen = []
+    until(lambda: seen.append(studio.client.videos.retrieve(first.id)) or seen[-1].status == "completed", "done")
+    progress = [one.progress for one in seen]
+    assert progress == sorted(progress)  # ComfyUI_frontend#3856: it lives in the row
+    assert any(0 < one < 100 for one in progress)
+    studio.once(second.id, "completed")
+
+
+def test_cancel_stops_one_within_a_step_and_no_other(studio: Studio) -> None:
+    # SPEC H2; vllm-omni#6403, InvokeAI#6049: the device went on, or another job was stopped
+    first, second = (studio.film(extra={"num_inference_steps": LONG}) for _ in range(2))
+    studio.once(first.id, "in_progress")
+    assert studio.server.call(f"/v1/videos/{second.id}/cancel", {})[0] == 200
+    assert studio.client.videos.retrieve(first.id).status == "in_progress"
+    assert studio.server.call(f"/v1/videos/{first.id}/cancel", {})[0] == 200
+    for job in (first.id, second.id):
+        view = studio.once(job, "failed")
+        assert view.error is not None
+        assert view.error.code == "cancelled"
+    third = studio.film()  # its turn comes at once
+    studio.once(third.id, "in_progress", "completed")
+    assert studio.steps_done(first.id) < LONG // 2
+    studio.once(third.id, "completed")
+    until(lambda: not studio.server.held(), lambda: f"nothing is held: {studio.server.held()}")
+
+
+def test_the_list_is_paged_by_the_client(studio: Studio) -> None:
+    # SPEC H1
+    made = [studio.film(extra={"seed": seed}).id for seed in range(3)]
+    listed = [video.id for video in studio.client.videos.list(limit=2)]
+    assert listed[:3] == made[::-1]
+    assert [video.id for video in studio.client.videos.list(limit=2, order="asc")] == listed[::-1]
+    for job in made:
+        studio.client.videos.delete(job)
+    assert not set(made) & {video.id for video in studio.client.videos.list()}
+
+
+def test_a_remix_has_other_words_and_else_the_same(studio: Studio) -> None:
+    video = studio.once(studio.film(extra={"seed": 5, "guidance_scale": 1.5}).id, "completed")
+    remix = studio.client.videos.remix(video.id, prompt="a blue circle")
+    assert remix.remixed_from_video_id == video.id
+    assert (remix.model_extra or {})["parameters"] == (video.model_extra or {})["parameters"]
+    studio.once(remix.id, "completed")
+    films = [studio.client.videos.download_content(one).read() for one in (video.id, remix.id)]
+    assert films[0] != films[1]
+
+
+def test_one_key_is_one_video_and_one_picture(studio: Studio) -> None:
+    # SPEC H1
+    headers = {"idempotency-key": "film-1"}
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: studio.film(headers=headers).id, range(2))
+    assert first == second
+    with pytest.raises(openai.ConflictError):
+        studio.film(headers=headers, prompt="another")
+
+    def draw(prompt: str = "x") -> openai.types.ImagesResponse:
+        key = {"idempotency-key": "picture-1"}
+        return studio.client.images.generate(model="painter", prompt=prompt, extra_headers=key)
+
+    with ThreadPoolExecutor(2) as pool:
+        a, b = pool.map(lambda _: draw(), range(2))
+    assert a.data == b.data
+    with pytest.raises(openai.ConflictError):
+        draw("y")
+
+
+def test_pictures_as_a_job_go_on_without_their_client(studio: Studio) -> None:
+    # SPEC H2; koboldcpp#1531: a disconnect lost a picture that the user wanted
+    body = {"model": "painter", "prompt": "x", "n": 2, "seed": 3, "num_inference_steps": 100}
+    address = urlsplit(studio.server.url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=30)
+    headers = {"content-type": "application/json", "prefer": "respond-async"}
+    connection.request("POST", "/v1/images/generations", json.dumps(body), headers)
+    response = connection.getresponse()
+    assert response.status == 202
+    job = json.loads(response.read())["id"]
+    connection.close()
+    until(lambda: studio.get(f"/v1/images/{job}")["status"] == "completed", "the pictures are made")
+    data = studio.get(f"/v1/images/{job}")["data"]
+    alone = studio.client.images.generate(
+        model="painter", prompt="x", extra_body={"seed": 4, "num_inference_steps": 100}
+    )
+    assert isinstance(data, list)
+    assert [one["seed"] for one in data] == [3, 4]
+    assert alone.data is not None
+    assert data[1]["b64_json"] == alone.data[0].b64_json
+
+
+def test_usage_counts_pictures_frames_and_device_time(studio: Studio) -> None:
+    # SPEC H6
+    before = {row["model"]: row for row in studio.get("/v1/usage")["data"]}  # type: ignore[attr-defined]  # JSON
+    studio.client.images.generate(model="painter", prompt="x", n=3)
+    studio.once(studio.film(seconds="8").id, "completed")
+
+    def grown(model: str, what: str) -> float:
+        rows = {row["model"]: row for row in studio.get("/v1/usage")["data"]}  # type: ignore[attr-defined]  # JSON
+        return rows[model][what] - before.get(model, {}).get(what, 0)
+
+    assert grown("painter", "images") == 3
+    until(lambda: grown("filmer", "frames") == 32, "a video of 8 s at 4 fps is metered")
+    assert grown("filmer", "gpu_seconds") > 0.3
+
+
+def test_what_a_video_took_is_what_was_predicted(studio: Studio) -> None:
+    # SPEC F2
+    body = {"model": "filmer", "prompt": "x", "num_inference_steps": 50}
+    asked = {"endpoint": "/v1/videos", "body": body}
+    predicted = json.loads(studio.server.call("/v1/estimates", asked)[1])
+    video = studio.once(studio.film(extra={"num_inference_steps": 50}).id, "completed")
+    took = (video.model_extra or {})["gpu_seconds"]
+    assert 0.5 < predicted["gpu_seconds"] / took < 2  # the check's own bounds
