@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,17 +97,16 @@ def load(settings: LoadSettings) -> Loaded:
     family = FAMILIES[name](pipeline)  # type: ignore[call-arg]  # a protocol has no constructor, its families share one
     if family.makes_videos:
         codec_name()
-    described = f"{name} {wanted} {diffusers.__version__}".encode()
-    files = sorted(path for path in settings.folder.rglob("*") if path.is_file())
-    text = [path for path in files if path.relative_to(settings.folder).parts[0].startswith(_TEXT)]
-    return Loaded(
-        pipeline,
-        family,
-        _hash(described, settings.folder, text),
-        _hash(described, settings.folder, files),
-        device,
-        dtype,
-    )
+    encoder_hash, model_hash = _hashes(settings.folder, f"{name} {wanted} {diffusers.__version__}".encode())
+    return Loaded(pipeline, family, encoder_hash, model_hash, device, dtype)
+
+
+def _hashes(folder: Path, described: bytes) -> tuple[bytes, bytes]:
+    """Of the text encoders and their tokenizers, and of all files."""
+    walked = os.walk(folder, followlinks=True)  # parts of a distilled model are links into its teacher
+    files = sorted(Path(inner) / file for inner, _folders, names in walked for file in names)
+    text = [path for path in files if path.relative_to(folder).parts[0].startswith(_TEXT)]
+    return _hash(described, folder, text), _hash(described, folder, files)
 
 
 def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Pipeline]:
@@ -136,7 +136,7 @@ def _remember_signatures(pipeline: Pipeline) -> None:
     transformer at 64 px; `inspect` takes what is noted at the function."""
     for component in pipeline.components.values():
         for module in component.modules() if isinstance(component, torch.nn.Module) else ():
-            call = getattr(type(getattr(module, "processor", None)), "__call__", None)
+            call = vars(type(getattr(module, "processor", None))).get("__call__")
             if isinstance(call, FunctionType) and not hasattr(call, "__signature__"):
                 call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]  # read by inspect
 
