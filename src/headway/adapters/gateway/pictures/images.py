@@ -25,6 +25,7 @@ from headway.adapters.gateway.pictures.echo import image_echo
 from headway.adapters.gateway.pictures.prepare import Asked
 from headway.adapters.gateway.pictures.session import Outcome, PictureSession
 from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.render import PING, error_event
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.effects import ErrorOut, Show
@@ -116,6 +117,7 @@ class ImageRuns:
         exchange.own_headers = [
             (b"x-request-id", caller.public_id.encode()),
             (b"traceparent", caller.trace.parent.encode()),
+            *rate_headers(self._serving.rate_limits(caller.tenant.id)),
         ]
         entry = Remembered(caller.tenant.id, (request.id,), caller.trace.trace_id)
         for name in (request.id, caller.public_id):

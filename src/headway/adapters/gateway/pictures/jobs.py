@@ -58,12 +58,12 @@ class JobDesk:
     async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
         """Queue a video; return it as it stands."""
         made = await self._create("video", order, video_echo(order.asked, body, remixed_from))
-        return video_object(made.job)
+        return self.shown(made.job)
 
     async def make_image(self, order: Order, by_url: bool) -> JsonObject:
         """Queue pictures."""
         made = await self._create("image", order, image_echo(order.asked, by_url))
-        return image_job(made.job)
+        return self.shown(made.job)
 
     async def _create(self, kind: JobKind, order: Order, echo: bytes) -> Created:
         request = order.asked.request
@@ -119,6 +119,17 @@ class JobDesk:
         message = f"Job `{job[:256]}` has no {output} {index}{why}"
         raise RequestError(f"{message}.", status=404, code="content_not_found")
 
+    def shown(self, view: JobView) -> JsonObject:
+        """A job as its clients see it."""
+        shape = image_job if view.kind == "image" else video_object
+        return shape(view, self._settings.price_per_device_hour_usd)
+
+    def listed(self, page: JobPage) -> JsonObject:
+        """OpenAI's list object."""
+        ends = (page.jobs[0].id, page.jobs[-1].id) if page.jobs else (None, None)
+        data = [self.shown(view) for view in page.jobs]
+        return {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1], "has_more": page.has_more}
+
     async def image_data(self, view: JobView, origin: str) -> list[JsonObject]:
         """Return the pictures of a completed image job, as its client wanted them."""
         echo = msgspec.json.decode(view.echo, type=ImageEcho)
@@ -150,7 +161,7 @@ def _found(view: JobView | None, kind: JobKind, job: str) -> JobView:
     return view
 
 
-def video_object(view: JobView) -> JsonObject:
+def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
     """OpenAI's video object, and what else is known of it."""
     echo = msgspec.json.decode(view.echo, type=VideoEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -171,12 +182,13 @@ def video_object(view: JobView) -> JsonObject:
         "eta_s": view.eta_s,
         "parameters": echo.parameters,
         "gpu_seconds": view.gpu_seconds,
+        "price_usd": None if view.gpu_seconds is None else view.gpu_seconds * usd_per_hour / 3600,
         "paused": view.is_paused,
         "attempts": view.attempts,
     }
 
 
-def image_job(view: JobView) -> JsonObject:
+def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
     """An image job, without its pictures."""
     echo = msgspec.json.decode(view.echo, type=ImageEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -194,17 +206,11 @@ def image_job(view: JobView) -> JsonObject:
         "output_format": echo.output_format,
         "parameters": echo.parameters,
         "gpu_seconds": view.gpu_seconds,
+        "price_usd": None if view.gpu_seconds is None else view.gpu_seconds * usd_per_hour / 3600,
         "error": error,
         "paused": view.is_paused,
         "attempts": view.attempts,
     }
-
-
-def video_list(page: JobPage) -> JsonObject:
-    """OpenAI's list object."""
-    data = [video_object(view) for view in page.jobs]
-    ends = (page.jobs[0].id, page.jobs[-1].id) if page.jobs else (None, None)
-    return {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1], "has_more": page.has_more}
 
 
 def poll_ms(view: JobView) -> int | None:

@@ -18,13 +18,10 @@ from headway.adapters.gateway.pictures.images import Call, ImageRuns, StreamKind
 from headway.adapters.gateway.pictures.jobs import (
     JobDesk,
     Order,
-    image_job,
     number_asked,
     output_asked,
     owner,
     poll_ms,
-    video_list,
-    video_object,
 )
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.schema import (
@@ -132,7 +129,7 @@ class PictureRoutes:
 
     async def _get_image(self, exchange: Exchange, job: str) -> None:
         view = await self._desk.view("image", job, self._door.tenant(exchange))
-        found = image_job(view)
+        found = self._desk.shown(view)
         if view.status == "completed":
             found["data"] = await self._desk.image_data(view, origin(exchange, self._settings.public_url))
         await _polled(exchange, view, found)
@@ -174,11 +171,11 @@ class PictureRoutes:
             limit=number_asked(exchange, "limit", 20, 0, 100),
             order="asc" if order == "asc" else "desc",
         )
-        await _json(exchange, video_list(await self._jobs.jobs.list(query)))
+        await _json(exchange, self._desk.listed(await self._jobs.jobs.list(query)))
 
     async def _get_video(self, exchange: Exchange, job: str) -> None:
         view = await self._desk.view("video", job, self._door.tenant(exchange))
-        await _polled(exchange, view, video_object(view))
+        await _polled(exchange, view, self._desk.shown(view))
 
     async def _delete(self, exchange: Exchange, job: str) -> None:
         await _json(exchange, await self._desk.delete(job, self._door.tenant(exchange)))
@@ -191,8 +188,6 @@ class PictureRoutes:
     # Jobs of both kinds
 
     def _verb(self, kind: JobKind, verb: str) -> Endpoint:
-        show = image_job if kind == "image" else video_object
-
         async def endpoint(exchange: Exchange, job: str) -> None:
             tenant = self._door.tenant(exchange)
             if verb == "cancel":
@@ -204,7 +199,7 @@ class PictureRoutes:
                 view = await self._desk.reorder(kind, job, before, tenant)
             else:
                 view = await self._desk.change(verb, kind, job, tenant)
-            await _json(exchange, show(view))
+            await _json(exchange, self._desk.shown(view))
 
         return endpoint
 

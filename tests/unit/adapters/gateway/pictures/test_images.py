@@ -245,6 +245,19 @@ def test_one_key_is_one_run_and_another_body_is_a_conflict() -> None:
     run(test)
 
 
+def test_a_repeated_stream_is_its_finished_picture() -> None:
+    async def test() -> None:
+        studio = Studio()
+        first, again = [
+            (await studio.draw({"idempotency-key": "k"}, stream=True, partial_images=1)).events for _ in range(2)
+        ]
+        assert (len(first), len(again)) == (2, 1)
+        assert json.loads(again[0]) == json.loads(first[1])
+        assert len(studio.painter.painted) == 1
+
+    run(test)
+
+
 def test_a_failed_run_leaves_its_key_free() -> None:
     async def test() -> None:
         studio = Studio()

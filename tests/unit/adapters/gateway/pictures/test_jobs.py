@@ -82,7 +82,10 @@ def test_who_asks_is_told_when_to_ask_again() -> None:
         studio.jobs.change(job, eta_s=0.1)
         assert (await studio.get(f"/v1/videos/{job}")).headers["openai-poll-after-ms"] == "250"
         studio.jobs.complete(job, {})
-        assert "openai-poll-after-ms" not in (await studio.get(f"/v1/videos/{job}")).headers
+        studio.jobs.change(job, gpu_seconds=36.0)
+        over = await studio.get(f"/v1/videos/{job}")
+        assert "openai-poll-after-ms" not in over.headers
+        assert over.json()["price_usd"] == pytest.approx(0.025)  # 2.50 USD per device-hour
 
     run(test)
 
