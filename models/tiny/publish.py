@@ -6,6 +6,7 @@ with the same numbers; the text encoders stay in single precision, because trans
 """
 
 import argparse
+import json
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def halve(file: Path) -> None:
     save_file(weights, file, metadata={"format": "pt"})
 
 
+def forget_origin(config: Path) -> None:
+    """Where a part was loaded from while it was trained is nobody's business."""
+    values = json.loads(config.read_text())
+    if values.pop("_name_or_path", None) is not None:
+        config.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
+
+
 def publish(kind: str, source: Path, to: Path) -> None:
     """The student is its own transformer and symbolic links to the picture model's other parts."""
     out = to / FOLDERS[kind]
@@ -42,6 +50,8 @@ def publish(kind: str, source: Path, to: Path) -> None:
     for file in out.rglob("*"):
         if file.is_file() and not file.is_symlink():
             file.chmod(0o644)
+            if file.name == "config.json":
+                forget_origin(file)
 
 
 def main() -> None:

@@ -42,10 +42,10 @@ STAGES = {
     "square": Stage((Bucket(64, 64, 1.0, 12000),), steps=900, lr=3e-3, hold=0.7),
     "sizes": Stage(
         (
-            Bucket(64, 64, 0.15, 4000),
-            Bucket(96, 64, 0.2, 4000),
-            Bucket(64, 96, 0.2, 4000),
-            Bucket(128, 128, 0.45, 4000),
+            Bucket(64, 64, 0.15, 1200),
+            Bucket(96, 64, 0.2, 1500),
+            Bucket(64, 96, 0.2, 1500),
+            Bucket(128, 128, 0.45, 1500),
         ),
         steps=1600,
         lr=2e-3,

@@ -16,9 +16,9 @@ from .clips import LAP, clips, judge, lap
 from .training import Log, Optimiser, begin, save_state
 from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
 
-POOL = 600
+POOL = 320
 # (frames, clips a batch, share of the batches): short ones teach shapes and steps cheaply, long ones hold together.
-LENGTHS = ((9, 14, 0.3), (17, 8, 0.6), (33, 4, 0.1))
+LENGTHS = ((9, 14, 0.5), (17, 8, 0.45), (33, 4, 0.05))
 LR, HOLD, SILENCE, SIGMA_MEAN = 3e-3, 0.6, 0.1, 2.2
 
 
@@ -57,7 +57,7 @@ def encode(model: TinyWan, seed: int) -> Laps:
     return Laps(torch.cat(latents).clone(), read(model.text, said).clone(), read(model.text, tokens([""]))[0].clone())
 
 
-def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: int = 150) -> None:
+def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: int = 100) -> None:
     log = Log("video")
     pool = encode(model, 2000 + seed)
     log(encoded=POOL)
@@ -90,8 +90,8 @@ def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: i
 
 
 def glance(folder: Path) -> dict[str, float]:
-    """Shares of 10 held-out captions of which each part came true in 17 frames."""
-    shown = clips(90, 10, held_out=True)
+    """Shares of 6 held-out captions of which each part came true in 17 frames."""
+    shown = clips(90, 6, held_out=True)
     made = generate(load_pipeline(folder), [c.caption for c in shown], VideoSampling(steps=8))
     verdicts = [judge(m, c) for m, c in zip(made, shown, strict=True)]
     return {k: float(np.mean([getattr(v, k) for v in verdicts])) for k in ("background", "colour", "motion")}
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
     parser.add_argument("--start", type=Path, help="the pipeline to go on from")
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=500)
     a = parser.parse_args()
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")

@@ -61,7 +61,7 @@ def read(text: UMT5EncoderModel, ids: Tensor) -> Tensor:
     return text(ids, said).last_hidden_state * said[..., None]
 
 
-def pretrain(text: UMT5EncoderModel, steps: int = 400, batch: int = 64) -> None:
+def pretrain(text: UMT5EncoderModel, steps: int = 250, batch: int = 64) -> None:
     """Teaches every token of a caption to tell the clip's shape, colour, size, direction and background."""
     log, reader = Log("video text"), nn.Linear(WIDTH, 5 * CLASSES)
     told = clips(80, 4000, terse=0.25)

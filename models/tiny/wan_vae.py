@@ -114,7 +114,7 @@ def finish(vae: AutoencoderKLWan, out: Path, log: Log) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=400)
     a = parser.parse_args()
     train(a.out, a.steps)
 
