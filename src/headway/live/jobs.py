@@ -111,7 +111,7 @@ class JobDesk:
                 self._last_ns = max(self._last_ns, self.now_ns())
                 event = self._inbox.popleft()(self._last_ns)
                 if isinstance(event, RowClosed | RowLost):
-                    self._runs.forget(event.job, event.attempt)
+                    self._runs.over(event)
                 for effect in self._node.handle(event):
                     self._perform(effect)
         finally:

@@ -201,6 +201,7 @@ class AnswerDesk:
     def __init__(self, tables: Tables, now_ns: Callable[[], Ns], keep_ns: Ns) -> None:
         self._tables, self._now_ns, self._keep_ns = tables, now_ns, keep_ns
         self._open: dict[tuple[TenantId, str], asyncio.Future[None]] = {}  # keys that requests of ours run under
+        self._freeing: set[asyncio.Task[None]] = set()
 
     async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
         """See the port."""
@@ -236,8 +237,9 @@ class AnswerDesk:
         if taken.cancelled() or taken.exception() is not None:
             return
         if taken.result() == Held():
-            self._close(tenant, key)
-            self._tables.ask(lambda: self._tables.answers.abandon(tenant, key))
+            task = asyncio.get_running_loop().create_task(self.abandon(tenant, key))
+            self._freeing.add(task)
+            task.add_done_callback(self._freeing.discard)
 
     def _close(self, tenant: TenantId, key: IdempotencyKey) -> None:
         waiter = self._open.pop((tenant, key.key), None)

@@ -17,7 +17,7 @@ from headway.core.effects import End, ErrorOut, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
 from headway.core.job_effects import StartJob
-from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome
+from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClosed, RowLost
 from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
 from headway.core.units import NS_PER_MS, Ns
 from headway.live.jobs_sheets import MEDIA_TYPE, sheets
@@ -32,6 +32,7 @@ MEDIA_TYPES: Final = {
     "gif": "image/gif",
     "mp4": "video/mp4",
 }
+CHECKPOINT: Final = "checkpoint-"  # what names of these objects begin with
 _OWN_FAULTS: Final = frozenset({"bad_input", "out_of_memory", "unservable", "deadline_passed"})
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 
@@ -79,6 +80,7 @@ class JobRuns:
         self._epoch_ns = epoch_ns  # Unix time of run start: requests speak in time of the run, the table does not
         self._attempts: dict[RequestId, _Attempt] = {}
         self._tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._cleaning: set[asyncio.Task[None]] = set()
         self._stored: dict[tuple[RequestId, int], list[StoredOutput]] = {}
 
     def start(self, effect: StartJob) -> None:
@@ -99,13 +101,24 @@ class JobRuns:
         """What a completed attempt stored. Called in the table's thread."""
         return self._stored.get((job, attempt), [])
 
-    def forget(self, job: RequestId, attempt: int) -> None:
-        """Its end is written."""
-        self._stored.pop((job, attempt), None)
+    def over(self, row_of: RowClosed | RowLost) -> None:
+        """An end is written, or is not ours to write. Checkpoints of a completed job have no use any more."""
+        stored = self._stored.pop((row_of.job, row_of.attempt), None)
+        if stored is not None and isinstance(row_of, RowClosed):
+            task = asyncio.get_running_loop().create_task(self._clean(stored[0].key.rsplit("/", 2)[0]))
+            self._cleaning.add(task)
+            task.add_done_callback(self._cleaning.discard)
+
+    async def _clean(self, prefix: str) -> None:
+        try:
+            keys = await self._store.list(prefix)
+            await self._store.delete([key for key in keys if key.rpartition("/")[2].startswith(CHECKPOINT)])
+        except CapacityError as error:
+            log.warning("checkpoints below %s stay until the job expires: %s", prefix, error)
 
     async def close(self) -> None:
         """Give up what runs: the leases end by themselves."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._cleaning]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -187,7 +200,7 @@ class JobRuns:
 
     async def _save(self, attempt: _Attempt, made: Made, began_ns: Ns) -> None:
         """Store a checkpoint. One that cannot be stored costs steps after a crash, and nothing else."""
-        row, key = attempt.row, attempt.key(f"checkpoint-{made.steps}")
+        row, key = attempt.row, attempt.key(f"{CHECKPOINT}{made.steps}")
         device_ns = attempt.device_ns(began_ns)
         try:
             await self._store.put(key, made.body)
@@ -232,7 +245,6 @@ class JobRuns:
         if len(attempt.made) != wanted:
             return Outcome("broken", "internal_error", f"{len(attempt.made)} of {wanted} outputs were made")
         self._stored[row.job, row.attempt] = stored
-        await self._store.delete(attempt.checkpoints)
         device_ns = attempt.device_ns(self._front.now_ns()) if end.marks is None else end.marks.device_ns
         frames = 0 if images else request.frames
         return Outcome("completed", device_ns=device_ns, images=images, frames=frames)

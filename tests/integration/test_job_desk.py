@@ -1,0 +1,357 @@
+"""The job desk on real tables and objects, before a front that paints in this process."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import openai
+import pytest
+from aiohttp import web
+from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
+from tests.postgres_server import postgres
+
+from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture
+from headway.core.effects import ErrorOut
+from headway.core.errors import ConfigError, RequestError
+from headway.core.ids import TenantId
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.request import DiffusionRequest
+from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
+from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
+
+
+def on_desk(folder: Path, test: Callable[[Rig], Awaitable[None]], given: JobSettings | None = None) -> None:
+    async def main() -> None:
+        async with desk(folder, given) as rig:
+            await test(rig)
+
+    asyncio.run(main())
+
+
+def painted(request: DiffusionRequest) -> bytes:
+    """Its first output, in one go."""
+    row = DenoiseRow(1, 0, request.steps, request.steps, request.n)
+    plan = DenoisePlan(1, 0, (row,), request.height, request.width, new=(NewDenoise(1, request),))
+    return SyntheticDenoiser(DenoiserParams(0, 0.0)).run(plan).made[0].made[0].body
+
+
+def test_a_video_is_made_kept_previewed_and_metered(tmp_path: Path) -> None:
+    # SPEC H2, H4, H6
+    async def test(rig: Rig) -> None:
+        new = rig.new("video_1")
+        made = await rig.jobs.create(new)
+        assert (made.is_replay, made.job.status, made.job.progress) == (False, "queued", 0)
+        assert made.job.eta_s == pytest.approx(10.0)
+        view = await rig.over("video_1")
+        assert (view.status, view.progress, view.gpu_seconds, view.attempts) == ("completed", 100, 2.0, 1)
+        assert [output.kind for output in view.outputs] == ["preview", "spritesheet", "thumbnail", "video"]
+        video = await rig.jobs.content("video_1", TENANT, "video")
+        assert video is not None
+        assert (video.media_type, video.body) == ("video/mp4", painted(new.request))
+        for kind in ("thumbnail", "spritesheet"):
+            body = await rig.jobs.content("video_1", None, "thumbnail" if kind == "thumbnail" else "spritesheet")
+            assert body is not None
+            assert (body.media_type, body.body[8:12]) == ("image/webp", b"WEBP")
+        assert await rig.jobs.content("video_1", TenantId("other"), "video") is None
+        (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        assert (used.model, used.gpu_seconds, used.frames, used.images, used.requests) == (MODEL, 2.0, 4, 0, 1)
+
+    on_desk(tmp_path, test)
+
+
+def test_pictures_of_one_job_are_each_reproducible_alone(tmp_path: Path) -> None:
+    """koboldcpp#1107: picture k has seed + k, and its row says so."""
+
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("img_1", "image", n=3))
+        view = await rig.over("img_1")
+        pictures = [output for output in view.outputs if output.kind == "picture"]
+        assert [(output.index, output.seed, output.media_type) for output in pictures] == [
+            (0, 7, "image/png"),
+            (1, 8, "image/png"),
+            (2, 9, "image/png"),
+        ]
+        assert await rig.jobs.content("img_1", TENANT, "picture", 3) is None
+
+    on_desk(tmp_path, test)
+
+
+def test_cancelling_one_job_stops_it_and_leaves_the_others(tmp_path: Path) -> None:
+    """vllm-omni#6403, vllm-omni#1347, InvokeAI#6089."""
+
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(3)
+        for name in ("video_1", "video_2"):
+            await rig.jobs.create(rig.new(name))
+            await rig.at(name, 30)
+        gone = await rig.jobs.cancel("video_1", TENANT)
+        assert gone is not None
+        assert (gone.status, gone.error and gone.error.code) == ("failed", "cancelled")
+        await rig.until(_is(lambda: list(rig.painter.open) == ["video_2"]), "only the other one runs")
+        assert rig.painter.cancelled == ["video_1"]
+        rig.painter.hold(None)
+        assert (await rig.over("video_2")).status == "completed"
+        assert (await rig.view("video_1")).attempts == 1
+        assert await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01") != []
+
+    on_desk(tmp_path, test)
+
+
+def _is(claim: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def found() -> bool:
+        return claim()
+
+    return found
+
+
+def test_a_paused_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """ComfyUI#1032."""
+
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(7)
+        new = rig.new("video_1")
+        await rig.jobs.create(new)
+        await rig.at("video_1", 70)
+        held = await rig.jobs.pause("video_1", TENANT)
+        assert held is not None
+        assert (held.is_paused, held.state, held.status) == (True, "preempted", "in_progress")
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        rig.painter.hold(None)
+        await rig.jobs.create(rig.new("video_2"))
+        await rig.over("video_2")
+        assert (await rig.view("video_1")).is_paused
+        await rig.jobs.resume("video_1", TENANT)
+        await rig.over("video_1")
+        again = [request for request in rig.painter.submitted if request.id == "video_1"]
+        assert [request.begun for request in again] == [0, 6]
+        assert [bool(request.checkpoint) for request in again] == [False, True]
+        video = await rig.jobs.content("video_1", TENANT, "video")
+        assert video is not None
+        assert video.body == painted(new.request)
+
+    on_desk(tmp_path, test)
+
+
+def test_a_process_that_ends_hands_its_jobs_to_the_next_one_at_once(tmp_path: Path) -> None:
+    async def first(rig: Rig) -> None:
+        rig.painter.hold(7)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 70)
+
+    async def second(rig: Rig) -> None:
+        view = await rig.over("video_1")
+        assert (view.status, view.attempts) == ("completed", 2)
+        assert [request.begun for request in rig.painter.submitted] == [6]
+        is_clean = _is(lambda: not [name for name in rig.objects() if "checkpoint" in name])
+        await rig.until(is_clean, "its checkpoints are gone")
+
+    on_desk(tmp_path, first)
+    on_desk(tmp_path, second)
+
+
+def test_a_refusal_is_waited_out_and_a_fault_of_its_own_ends_a_job(tmp_path: Path) -> None:
+    """vllm-omni#2327: out of memory fails the job, and the next one passes."""
+
+    async def test(rig: Rig) -> None:
+        rig.painter.ends = [ErrorOut(429, "queue_full", "full", 1), ErrorOut(503, "no_replica", "none")]
+        await rig.jobs.create(rig.new("video_1"))
+        view = await rig.over("video_1")
+        assert (view.status, view.attempts) == ("completed", 3)
+        rig.painter.ends = [ErrorOut(500, "out_of_memory", "720p does not fit")]
+        await rig.jobs.create(rig.new("video_2"))
+        view = await rig.over("video_2")
+        assert view.error is not None
+        assert (view.status, view.error.code, view.error.message) == ("failed", "out_of_memory", "720p does not fit")
+        retried = await rig.jobs.retry("video_2", TENANT)
+        assert retried is not None
+        assert retried.status == "queued"
+        assert (await rig.over("video_2")).status == "completed"
+
+    on_desk(tmp_path, test)
+
+
+def test_a_job_that_breaks_every_attempt_is_lost_with_its_story(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        rig.painter.ends = [ErrorOut(502, "engine_lost", "the worker died")] * 3
+        await rig.jobs.create(rig.new("video_1"))
+        view = await rig.over("video_1")
+        assert view.error is not None
+        assert (view.state, view.status, view.error.code, view.attempts) == ("lost", "failed", "lost", 3)
+        assert "engine_lost: the worker died" in view.error.message
+
+    on_desk(tmp_path, test, settings(tmp_path, attempts_max=3))
+
+
+def test_a_deleted_job_stops_and_leaves_no_object(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.over("video_1")
+        rig.painter.hold(5)
+        await rig.jobs.create(rig.new("video_2"))
+        await rig.at("video_2", 50)
+        assert not await rig.jobs.delete("video_1", TenantId("other"))
+        assert await rig.jobs.delete("video_1", TENANT)
+        assert await rig.jobs.delete("video_2", TENANT)
+        assert not await rig.jobs.delete("video_2", TENANT)
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        assert await rig.jobs.get("video_1", None) is None
+        assert rig.objects() == []
+
+    on_desk(tmp_path, test)
+
+
+def test_what_is_over_disappears_with_its_objects_when_its_time_has_passed(tmp_path: Path) -> None:
+    # SPEC H4
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("video_1"))
+
+        async def is_gone() -> bool:
+            return await rig.jobs.get("video_1", None) is None and bool(rig.painter.submitted)
+
+        await rig.until(is_gone, "it expired")
+        assert rig.objects() == []
+
+    on_desk(tmp_path, test, settings(tmp_path, keep_hours=0.3 / 3600, sweep_s=0.1))
+
+
+def test_a_webhook_tells_of_the_end_until_it_is_taken(tmp_path: Path) -> None:
+    # SPEC H2
+    async def test(rig: Rig) -> None:
+        got: list[tuple[dict[str, str], str]] = []
+
+        async def take(request: web.Request) -> web.Response:
+            got.append(({name.lower(): value for name, value in request.headers.items()}, await request.text()))
+            return web.Response(status=503 if len(got) < 3 else 200)
+
+        app = web.Application()
+        app.router.add_post("/hook", take)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+        await rig.jobs.create(rig.new("video_1", webhook_url=url))
+        await rig.until(_is(lambda: len(got) == 3), "told three times")
+        client = openai.OpenAI(api_key="k", webhook_secret=SECRET)
+        events = [client.webhooks.unwrap(body, headers) for headers, body in got]
+        assert {(event.type, event.id) for event in events} == {("video.completed", json.loads(got[0][1])["id"])}
+        assert json.loads(got[0][1])["data"] == {"id": "video_1"}
+        with pytest.raises(RequestError, match="not a public address"):
+            await rig.jobs.create(rig.new("video_2", webhook_url="http://10.0.0.1/"))
+        await runner.cleanup()
+
+    on_desk(tmp_path, test)
+
+
+def test_a_key_makes_one_job_however_often_it_is_sent(tmp_path: Path) -> None:
+    # SPEC F7
+    async def test(rig: Rig) -> None:
+        key = IdempotencyKey("k", b"body")
+        made = await asyncio.gather(*(rig.jobs.create(rig.new(f"video_{n}", key=key)) for n in range(5)))
+        assert {one.job.id for one in made} == {"video_0"}
+        assert [one.is_replay for one in made] == [False, True, True, True, True]
+        page = await rig.jobs.list(JobQuery(TENANT, "video"))
+        assert [view.id for view in page.jobs] == ["video_0"]
+
+    on_desk(tmp_path, test)
+
+
+def test_a_second_request_under_a_key_waits_for_the_answer_of_the_first(tmp_path: Path) -> None:
+    # SPEC F7
+    async def test(rig: Rig) -> None:
+        answers, key = rig.durable.answers, IdempotencyKey("k", b"body")
+        assert await answers.begin(TENANT, key) == Held()
+        second = asyncio.ensure_future(answers.begin(TENANT, key))
+        third = asyncio.ensure_future(answers.begin(TENANT, key))
+        await answers.abandon(TENANT, key)
+        done, waiting = await asyncio.wait({second, third}, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [Held()]
+        await answers.finish(TENANT, key, b"answer")
+        assert await waiting.pop() == Held(b"answer")
+        assert await answers.begin(TENANT, key) == Held(b"answer")
+
+    on_desk(tmp_path, test)
+
+
+def test_a_client_that_leaves_while_its_key_is_taken_leaves_it_free(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        answers, key = rig.durable.answers, IdempotencyKey("k", b"body")
+        left = asyncio.ensure_future(answers.begin(TENANT, key))
+        await asyncio.sleep(0)
+        left.cancel()
+        assert await asyncio.wait_for(answers.begin(TENANT, key), 10) == Held()
+
+    on_desk(tmp_path, test)
+
+
+def test_kept_pictures_are_found_like_those_of_jobs_and_metered_by_who_answers(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        kept = await rig.durable.pictures.keep(rig.new("img_1", "image"), [KeptPicture(0, "image/png", b"png", 7)], 1.5)
+        assert (kept.status, kept.gpu_seconds) == ("completed", 1.5)
+        body = await rig.jobs.content("img_1", TENANT, "picture")
+        assert body is not None
+        assert (body.media_type, body.body) == ("image/png", b"png")
+        assert await rig.durable.meters.usage(None, "2000-01-01", "2999-01-01") == []
+        await rig.durable.meters.meter(TENANT, MODEL, 1.5, 1)
+        (used,) = await rig.durable.meters.usage(None, "2000-01-01", "2999-01-01")
+        assert (used.gpu_seconds, used.images) == (1.5, 1)
+
+    on_desk(tmp_path, test)
+
+
+def test_a_result_that_cannot_be_stored_is_made_again_and_never_called_completed(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        blocked = tmp_path / "objects" / "acme"
+        blocked.write_text("a file where the tenant's folder should be")
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.until(_is(lambda: len(rig.painter.submitted) >= 2), "it is tried again")
+        assert (await rig.view("video_1")).status != "completed"
+        blocked.unlink()
+        assert (await rig.over("video_1")).status == "completed"
+
+    on_desk(tmp_path, test)
+
+
+def test_two_gateways_on_one_postgresql_share_the_jobs_and_take_over_from_each_other(tmp_path: Path) -> None:
+    """The one that dies says nothing: its leases end, and the other goes on from the checkpoints."""
+
+    # SPEC H3
+    async def test(url: str) -> None:
+        shared = settings(tmp_path, url=url, running_max=2)
+        storage = objects_folder(f"sqlite:///{tmp_path / 'x'}")
+        from headway.adapters.storage.settings import StorageSettings
+
+        store = StorageSettings(str(storage))
+        async with desk(tmp_path, shared, store, 0.0) as dying:
+            dying.painter.hold(7)
+            for name in ("video_1", "video_2"):
+                await dying.jobs.create(dying.new(name))
+                await dying.at(name, 70)
+            dying.desk.feed = lambda _: None  # type: ignore[method-assign]  # it is dead: no heartbeat, no hand-over
+            async with desk(tmp_path, shared, store) as living:
+                for name in ("video_1", "video_2"):
+                    view = await living.over(name)
+                    assert (view.status, view.attempts) == ("completed", 2)
+                assert all(request.begun >= 6 for request in living.painter.submitted)  # how often is learned
+                (used,) = await living.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+                assert used.requests == 2
+
+    with postgres() as url:
+        asyncio.run(test(url))
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        (JobSettings(progress_s=10.0), "jobs.progress_s"),
+        (settings(Path(), backoff=settings(Path()).backoff.__class__(9.0, 1.0)), "jobs.backoff"),
+    ],
+)
+def test_settings_that_cannot_work_together_are_refused(given: JobSettings, key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        check_jobs(given)
+
+
+def test_a_shared_table_needs_shared_objects() -> None:
+    with pytest.raises(ConfigError, match=r"storage\.url"):
+        objects_folder("postgresql://host/db")
