@@ -54,6 +54,7 @@ def test_a_video_is_made_kept_previewed_and_metered(tmp_path: Path) -> None:
             assert body is not None
             assert (body.media_type, body.body[8:12]) == ("image/webp", b"WEBP")
         assert await rig.jobs.content("video_1", TenantId("other"), "video") is None
+        await rig.until(_is(lambda: rig.desk.states() == [("completed", 1)]), "it is counted")
         (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
         assert (used.model, used.gpu_seconds, used.frames, used.images, used.requests) == (MODEL, 2.0, 4, 0, 1)
 

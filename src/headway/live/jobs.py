@@ -24,7 +24,7 @@ from headway.core.events import TimerFired
 from headway.core.ids import ModelId
 from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, SweepObjects
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
-from headway.core.units import Ns, s_from_ns
+from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.live.clock import Clock, unix_s
 from headway.live.jobs_clients import AnswerDesk, ClientDesk, MeterDesk, PictureDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
@@ -34,6 +34,7 @@ from headway.sched.jobs.node import JobNode
 
 log = logging.getLogger(__name__)
 
+_STATES_NS: Final = 2 * NS_PER_S
 _SWEPT_AT_ONCE: Final = 100
 
 
@@ -57,6 +58,8 @@ class JobDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs = JobRuns(front, self._tables, self._store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
+        self._states: list[tuple[str, int]] = []
+        self._states_ns: Ns = 0  # when they were read
         self.replicas: Callable[[ModelId], int] = lambda _: 1  # that serve a model: for `eta_s`
 
     def now_ns(self) -> Ns:
@@ -76,8 +79,22 @@ class JobDesk:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
         await self._store.check()
         freed = await self._tables.ask(self._tables.node.release_all)
+        await self._count()
         if freed:
             log.info("%d jobs of an earlier life of this gateway go on", freed)
+
+    def states(self) -> list[tuple[str, int]]:
+        """Jobs by state, at most a few seconds old where somebody reads them regularly: reading them reads anew."""
+        if self.now_ns() - self._states_ns >= _STATES_NS:
+            self._states_ns = self.now_ns()
+            self._begin(self._count())
+        return self._states
+
+    async def _count(self) -> None:
+        try:
+            self._states = await self._tables.ask(self._tables.clients.states)
+        except CapacityError as error:
+            log.warning("jobs are not counted: %s", error)
 
     def begin(self) -> None:
         """Claim jobs from now on."""

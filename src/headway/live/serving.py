@@ -86,6 +86,7 @@ class LiveServing:
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.explain: Callable[[Request], Explanation] = _unattached
         self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request).verdict)
+        self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 
@@ -173,6 +174,7 @@ class LiveServing:
             exports_lost=self.records.exports.lost(),
             prefixes=prefixes,
             predictions=tuple(wired.predictions()),
+            jobs=tuple(self.jobs()),
             pools=tuple(wired.front.pool_figures()),
             recoveries=tuple(recoveries.items()),
             replicas=wired.desk.replicas(self._board, self.now_ns()),

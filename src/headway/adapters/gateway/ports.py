@@ -105,6 +105,7 @@ class Stats(msgspec.Struct, frozen=True):
     recoveries: tuple[tuple[str, int], ...] = ()  # what failed and how that was met -> how often, since start
     replicas: tuple[ReplicaFigures, ...] = ()
     pools: tuple[PoolFigures, ...] = ()  # what each should have
+    jobs: tuple[tuple[str, int], ...] = ()  # rows of the job table by state, as of a moment ago
 
 
 class TokenStream(Protocol):

@@ -18,4 +18,5 @@ def scrape(serving: Serving) -> Scrape:
         pools=stats.pools,
         recoveries=stats.recoveries,
         replicas=stats.replicas,
+        jobs=stats.jobs,
     )

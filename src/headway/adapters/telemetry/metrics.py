@@ -42,6 +42,7 @@ class Scrape(msgspec.Struct, frozen=True):
     predictions: Sequence[AdmissionFigures] = ()
     recoveries: Sequence[tuple[str, int]] = ()
     replicas: Sequence[ReplicaFigures] = ()
+    jobs: Sequence[tuple[str, int]] = ()
     pools: Sequence[PoolFigures] = ()
 
 
@@ -185,21 +186,21 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
         for report in scrape.reports:
             family.add_metric([report.replica], dict(report.counters).get(key, 0))
         yield family
-    verdicts = CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])
-    for verdict, count in scrape.admissions:
-        verdicts.add_metric([verdict], count)
-    yield verdicts
-    lost = CounterMetricFamily("headway_evidence_lost", "Records that a sink of evidence lost.", labels=["sink"])
-    for sink, count in scrape.exports_lost:
-        lost.add_metric([sink], count)
-    yield lost
+    for pairs, counter in (
+        (scrape.admissions, CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])),
+        (scrape.jobs, GaugeMetricFamily("headway_jobs", "Rows of the job table.", labels=["state"])),
+        (
+            scrape.exports_lost,
+            CounterMetricFamily("headway_evidence_lost", "Lost by a sink.", labels=["sink"]),
+        ),
+        (scrape.recoveries, CounterMetricFamily("headway_recovery", "What failed and was met.", labels=["event"])),
+    ):
+        for label, count in pairs:
+            counter.add_metric([label], count)
+        yield counter
 
 
 def _failures(scrape: Scrape) -> Iterator[Metric]:
-    events = CounterMetricFamily("headway_recovery", "What failed, and how that was met.", labels=["event"])
-    for event, count in scrape.recoveries:
-        events.add_metric([event], count)
-    yield events
     usable = _per_replica("headway_replica_usable", "1 while state, health checks and breaker let it take requests.")
     for replica in scrape.replicas:
         is_usable = replica.state == "ready" and replica.is_up and replica.breaker == "closed"

@@ -27,6 +27,7 @@ CONTRACT_NAMES = [
     "headway_scheduler_step_seconds",
     "headway_admission_total",
     "headway_gpu_seconds_total",
+    "headway_jobs",
 ]
 COUNTERS = (
     ("prefix_hit_tokens", 32),
@@ -155,6 +156,12 @@ def test_admissions_predictions_are_told_as_far_as_they_are_known() -> None:
 def test_records_that_a_sink_lost_are_told() -> None:
     # SPEC I4
     assert samples(Metrics(lambda: SCRAPE))['headway_evidence_lost_total{sink="otlp"}'] == 3
+
+
+def test_jobs_are_told_by_state() -> None:
+    scrape = msgspec.structs.replace(SCRAPE, jobs=(("completed", 4), ("queued", 2)))
+    got = samples(Metrics(lambda: scrape))
+    assert (got['headway_jobs{state="completed"}'], got['headway_jobs{state="queued"}']) == (4, 2)
 
 
 def test_vllms_names_tell_the_same() -> None:
