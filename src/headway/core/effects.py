@@ -75,6 +75,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
     replica: NodeId
     token: int
+    times: tuple[Ns, ...] = ()  # when each of several came; empty: one, now
 
 
 class Show(msgspec.Struct, frozen=True, tag=True):

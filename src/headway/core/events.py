@@ -116,6 +116,21 @@ class StepDone(msgspec.Struct, frozen=True, tag=True):
     beat: int = -1
 
 
+class StepsDone(msgspec.Struct, frozen=True, tag=True):
+    """WorkerNode: steps from `first` on are done, one timing each, as plans that had them `ahead` allowed.
+
+    Nobody stopped, and every row sampled `beat` in each. As many more steps as `planned_ns` says are handed over and
+    open: step i of them was planned at `planned_ns[i]`.
+    """
+
+    at_ns: Ns
+    cause: str
+    first: int
+    timings: tuple[StepTiming, ...]
+    planned_ns: tuple[Ns, ...]
+    beat: int
+
+
 class DenoiseDone(msgspec.Struct, frozen=True, tag=True):
     """Diffusion WorkerNode: the denoise plan `step` is done. `failed` rows are over, whatever `made` says of them."""
 
@@ -190,6 +205,7 @@ Event = (
     | PeerJoined
     | DrainAsked
     | StepDone
+    | StepsDone
     | DenoiseDone
     | StepFailed
     | CopyDone

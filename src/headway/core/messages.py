@@ -132,6 +132,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
     left: tuple[RequestId, ...] = ()
     beat: int = -1  # a token for everybody who follows; negative: none
     follow: tuple[int, ...] = ()  # rows whose next tokens come with the beats
+    times: tuple[Ns, ...] = ()  # of several beats, told late: when each was sent; as it arrives, when it would have
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

@@ -87,6 +87,9 @@ class StepPlan(msgspec.Struct, frozen=True):
     prefill_tokens: int = 0
     bucket: int = 0  # padded number of rows; 0: not padded
     graph: Literal["none", "piecewise", "full"] = "none"
+    # Not negative: a decode step like the one before, and so many more may follow it that differ in their step, their
+    # context and blocks alone. Only engines without content run them unasked (`StepsDone`).
+    ahead: int = -1
 
     @property
     def tokens(self) -> int:

@@ -23,6 +23,11 @@ class Beats:
         self.count += 1
         self.token, self.step, self.at_ns = token, step, at_ns
 
+    def ticks(self, count: int, token: int, step: int, at_ns: Ns) -> None:
+        """The same `count` times; step and time are the last one's."""
+        self.count += count
+        self.token, self.step, self.at_ns = token, step, at_ns
+
 
 class Row:
     """Tokens of one request. What it reads while it follows is brought up to date first."""

@@ -56,6 +56,26 @@ class Chorus:
         """True when its tokens come with the beats of that replica."""
         return tracked.beats is not None and tracked.beats is self._verses.get(replica)
 
+    def beats_due(self, replica: NodeId) -> int | None:
+        """How many beats from now somebody outgrows its predicted length, or is watched; None: nobody will."""
+        verse = self._verses.get(replica)
+        if verse is None:
+            return None
+        if verse.watched:
+            return 1
+        return min([beat for beat in verse.due if beat > verse.count], default=verse.count) - verse.count or None
+
+    def beats(self, replica: NodeId, token: int, step: int, times: tuple[Ns, ...]) -> list[Tracked]:
+        """Count several; return whose predicted length proved too short by one of them."""
+        verse = self._verse(replica)
+        before = verse.count
+        verse.ticks(len(times), token, step, times[-1])
+        if not verse.due:
+            return []
+        passed = sorted(beat for beat in verse.due if before < beat <= verse.count)
+        tardy = [tracked for beat in passed for tracked in verse.due.pop(beat)]
+        return [t for t in dict.fromkeys(tardy) if t.beats is verse and before < t.beat_due <= verse.count]
+
     def beat(self, replica: NodeId, token: int, step: int, at_ns: Ns) -> tuple[list[Tracked], list[Tracked]]:
         """Count one; return whose predicted length proved too short by it, and who is watched."""
         verse = self._verse(replica)

@@ -6,7 +6,6 @@ from headway.core.decisions import Explanation
 from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
     ClientGone,
-    DrainAsked,
     Event,
     MessageArrived,
     PeerJoined,
@@ -16,20 +15,19 @@ from headway.core.events import (
     TextStopped,
     TimerFired,
 )
-from headway.core.ids import ModelId, NodeId
+from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.ledger import Ledger
 from headway.core.messages import (
+    Accepted,
     Artifacts,
     Begun,
     Finished,
     Holding,
-    MigrationEnded,
     Probed,
     Progress,
     Refused,
     Report,
     Reserved,
-    Stated,
     TakeOver,
     Tokens,
     WhatDoYouHold,
@@ -40,19 +38,17 @@ from headway.core.units import Ns
 from headway.sched.admission.purse import Purse
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.admission.quota import Allowance, Quotas
-from headway.sched.admission.shares import Shares, Wholes
 from headway.sched.book import Book
 from headway.sched.book import Limits as FrontLimits
 from headway.sched.config import FrontConfig as FrontConfig
 from headway.sched.config import Membership as Membership
 from headway.sched.config import WorkerConfig as WorkerConfig
 from headway.sched.config import wholes as wholes
-from headway.sched.control import Control
+from headway.sched.control_node import ControlNode as ControlNode
 from headway.sched.dispatch import Dispatcher
 from headway.sched.figures import figures_of
 from headway.sched.fleet.guard import Guard
 from headway.sched.fleet.hedge import Hedging
-from headway.sched.fleet.migration import MigrationParams
 from headway.sched.fleet.retry import RetryBudget
 from headway.sched.foresight import Foresight
 from headway.sched.front import Front
@@ -164,6 +160,32 @@ class FrontNode:
             case _:
                 pass  # events of other roles
 
+    # Beats that are told late (`sched/beats.py`)
+
+    def beats_due(self, replica: NodeId) -> int | None:
+        """How many beats of a replica from now something here depends on the time; None: not on those of its rows."""
+        return self.book.chorus.beats_due(replica)
+
+    def reads(self, event: Event) -> Sequence[NodeId] | None:
+        """Replicas whose beats must be counted up to now before this event is handled; None: all."""
+        match event:
+            case MessageArrived(src=src, message=Tokens() | Report() | Accepted() | Finished() | Refused()):
+                return (src,)
+            case RequestArrived():
+                return None if self.dispatch.gate.looks_ahead else ()
+            case StreamClosed():
+                return ()
+            case ClientGone() | TextStopped():
+                return self._owner(event.request)
+            case TimerFired(timer=timer) if timer.startswith(("ttft:", "deadline:", "close:", "full:", "replica:")):
+                return self._owner(RequestId(timer.partition(":")[2]))
+            case _:
+                return None
+
+    def _owner(self, request: RequestId) -> Sequence[NodeId]:
+        tracked = self.book.requests.get(request)
+        return () if tracked is None or tracked.owner is None else (tracked.owner,)
+
     def _arrived(self, event: RequestArrived) -> None:
         self.front.arrived(event)
         if self._scaling is not None:
@@ -232,55 +254,3 @@ def _ways(config: FrontConfig) -> dict[ModelId, Ways]:
         for model, route in config.routes.items()
         if route.transfers_to or route.fallbacks
     }
-
-
-class ControlNode:
-    """Exactly one: hears every report, moves requests, drains replicas, lends to the fronts of one budget."""
-
-    def __init__(self, node: NodeId, migration: MigrationParams | None, shared: Wholes | None = None) -> None:
-        """`shared`: there are several fronts, and this is their budget."""
-        self._id = node
-        self._out: list[Effect] = []
-        self.shares = Shares(shared or Wholes(0, {}, None, 1))
-        self.control = Control(migration, self._out)
-
-    @property
-    def id(self) -> NodeId:
-        """Its node id."""
-        return self._id
-
-    def handle(self, event: Event) -> list[Effect]:
-        """Fold in one event and return what must be done."""
-        control, at_ns = self.control, event.at_ns
-        match event:
-            case MessageArrived(src=src, message=message):
-                match message:
-                    case Report():
-                        control.hear(message.report, at_ns)
-                    case Holding():
-                        control.holding(src, message, at_ns)
-                    case MigrationEnded():
-                        control.ended(message, at_ns)
-                    case Stated() if (share := self.shares.stated(src, message, at_ns)) is not None:
-                        self._out.append(Send(src, share))
-                    case _:
-                        pass
-            case DrainAsked():
-                control.drain(event.node, event.is_draining, event.cause, at_ns)
-            case PeerJoined():
-                control.joined(event.node)
-            case PeerLost():
-                control.lost(event.node, event.incarnation, at_ns)
-                self.shares.lost(event.node)
-            case TimerFired(timer=timer) if timer.startswith("move:"):
-                control.late(int(timer.partition(":")[2]), at_ns)
-            case _:
-                pass
-        effects = list(self._out)
-        self._out.clear()
-        return effects
-
-    def check_invariants(self) -> None:
-        """Raise InvariantError when a move goes nowhere, or more is lent than there is. It owns no account."""
-        self.control.check()
-        self.shares.check()

@@ -136,13 +136,13 @@ class Reporter:
         self._interval_ns = interval_ns
         self._number = 0
         self._last_ns: Ns | None = None
-        self._is_timer_set = False
+        self.is_timer_set = False
         self._key: tuple[int, ...] = ()
         self._is_heard_anew = True  # somebody has not heard yet what the cache holds
 
     def is_early(self, at_ns: Ns) -> bool:
         """True while the timer will ask, whatever has changed."""
-        return self._is_timer_set and self._last_ns is not None and at_ns - self._last_ns < self._interval_ns
+        return self.is_timer_set and self._last_ns is not None and at_ns - self._last_ns < self._interval_ns
 
     def report(self, numbers: Numbers, at_ns: Ns, out: list[Effect]) -> None:
         """Send a report when something changed and the interval is over."""
@@ -183,6 +183,14 @@ class Reporter:
             pixels=(0, None) if denoise is None else denoise.pixels,
         )
         self._send(report, out)
+        if running and not self.is_timer_set:  # the next step changes something
+            self._ask(out)
+
+    def _ask(self, out: list[Effect]) -> None:
+        """Look again when the interval is over."""
+        assert self._last_ns is not None
+        self.is_timer_set = True
+        out.append(WakeAt(self._last_ns + self._interval_ns, REPORT_TIMER))
 
     def _cached(self, cache: PrefixCache | None) -> KvEvents | None:
         if cache is None:
@@ -198,14 +206,13 @@ class Reporter:
         if self._last_ns is None or at_ns - self._last_ns >= self._interval_ns:
             self._key = key
             return True
-        if not self._is_timer_set:
-            self._is_timer_set = True
-            out.append(WakeAt(self._last_ns + self._interval_ns, REPORT_TIMER))
+        if not self.is_timer_set:
+            self._ask(out)
         return False
 
     def woke(self) -> None:
         """The timer fired."""
-        self._is_timer_set = False
+        self.is_timer_set = False
 
     def greet(self) -> None:
         """Somebody new listens: the next report is due whatever it says, and tells everything."""

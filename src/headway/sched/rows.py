@@ -1,7 +1,7 @@
 """The tokens of one step as their fronts get them: each by name, or, without content, one for all who follow."""
 
 from headway.core.effects import Effect, Send
-from headway.core.events import StepDone
+from headway.core.events import StepDone, StepsDone
 from headway.core.ids import NodeId, RequestId
 from headway.core.messages import Tokens, TokenScores
 from headway.core.plans import StepPlan
@@ -72,6 +72,15 @@ class Choir:
             if members:
                 row = rows[front] = Rows()
                 row.beat = token
+
+    def emit_run(self, done: StepsDone, last: int, out: list[Effect]) -> None:
+        """Send each front the beats of several steps, in one message."""
+        times = tuple([timing.done_ns for timing in done.timings])
+        self._beats.ticks(len(times), done.beat, last, done.at_ns)
+        for front, members in self._stays.items():
+            if members:
+                left = tuple(self._left.pop(front)) if front in self._left else ()
+                out.append(Send(front, Tokens((), (), (), (), last, left=left, beat=done.beat, times=times)))
 
     def emit(self, done: StepDone, plan: StepPlan, stays: dict[int, Stay], out: list[Effect]) -> None:
         """Send each front its tokens of this step, in one message."""

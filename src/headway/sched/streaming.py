@@ -54,6 +54,11 @@ class Streaming:
                 part(tracked, self._out)
         if message.beat < 0:
             return
+        if message.times:
+            self._out.append(Beat(src, message.beat, message.times))
+            for tracked in chorus.beats(src, message.beat, message.step, message.times):
+                self._outgrown(src, tracked, len(tracked.emitted))
+            return
         self._out.append(Beat(src, message.beat))
         due, watched = chorus.beat(src, message.beat, message.step, at_ns)
         for tracked in due:

@@ -43,6 +43,11 @@ class Transfers:
         if self.arrivals.open:
             self.arrivals.settle(at_ns)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way that steps must wait for, and nothing is held for it."""
+        return self.departures.is_idle and not self.arrivals.open
+
     def pull(self, src: NodeId, message: PrefixAsk | PrefixSent, at_ns: Ns) -> None:
         """One message of a prefix pull."""
         if isinstance(message, PrefixAsk):

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from headway.core.effects import Effect, RunStep, Send, WakeAt
 from headway.core.errors import InvariantError, RequestError
-from headway.core.events import StepDone, StepFailed
+from headway.core.events import StepDone, StepFailed, StepsDone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.messages import (
@@ -26,28 +24,14 @@ from headway.core.units import Ns
 from headway.sched.executor.buckets import Buckets, shaped
 from headway.sched.executor.protocol import InFlight, PacePolicy
 from headway.sched.llm_port import LlmScheduler
+from headway.sched.open_steps import Limits as Limits
+from headway.sched.open_steps import OpenStep
 from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.rows import Choir
 from headway.sched.stays import Stay, Sums, fold_chunks, fold_rows
 from headway.sched.voided import Voided
 
 PLAN_TIMER: Final = TimerId("plan")
-
-
-class OpenStep(msgspec.Struct, frozen=True):
-    """A step that was handed to the executor and is not done."""
-
-    plan: StepPlan
-    planned_ns: Ns
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What the worker knows of its engine and of its own patience."""
-
-    eos_token_ids: tuple[int, ...]
-    kv_blocks: int
-    credits: int
-    failures_max: int  # failed steps in a row before it gives its requests back
 
 
 class LlmWorker:
@@ -189,6 +173,35 @@ class LlmWorker:
         self._failures = 0
         self.last_done, self._last_done_ns = done.step, done.at_ns
         return plan
+
+    def steps_done(self, done: StepsDone) -> None:
+        """Fold in steps that were run ahead; what is open then is as if each had been planned."""
+        last, depth = done.first + len(done.timings) - 1, len(done.planned_ns)
+        tokens, fold, learn = self.open[done.first].plan.decodes, self.sums.fold, self.rates.step
+        took_ns = []
+        for timing in done.timings:
+            step_ns = timing.done_ns - timing.started_ns
+            took_ns.append(step_ns)
+            fold(tokens, timing)
+            learn(step_ns, timing.plan_ns)
+        for step in range(done.first, last + 1):
+            self.open.pop(step, None)
+        self._choir.emit_run(done, last, self.out)
+        for plan, planned_ns in zip(self.machine.steps_done(last, depth, took_ns), done.planned_ns, strict=True):
+            if plan.step not in self.open:
+                self.open[plan.step] = OpenStep(shaped(plan, self._buckets), planned_ns)
+        self._failures, self.last_done, self._last_done_ns = 0, last, done.at_ns
+
+    @property
+    def is_plain(self) -> bool:
+        """Open are as many steps as may be, and until something comes in nothing but decode steps will be planned, nor
+        a report be due but by its timer."""
+        return (
+            len(self.open) == self._limits.credits
+            and self._pace.is_prompt
+            and self.reporter.is_timer_set
+            and self.machine.is_steady
+        )
 
     def _outputs(self, seq: int) -> Sequence[int]:
         stay = self.stays.get(seq)

@@ -13,6 +13,7 @@ from headway.core.events import (
     Proposals,
     StepDone,
     StepFailed,
+    StepsDone,
     TimerFired,
 )
 from headway.core.handover import PrefixAsk, PrefixSent
@@ -94,6 +95,8 @@ class WorkerNode:
             plan = worker.step_done(event)
             if plan is not None:
                 self.transfers.departures.folded(plan)
+        elif type(event) is StepsDone:
+            worker.steps_done(event)
         else:
             self._fold(event)
         self.transfers.settle(at_ns)
@@ -102,6 +105,11 @@ class WorkerNode:
         worker.report(at_ns)
         effects, worker.out = worker.out, []
         return effects
+
+    @property
+    def is_plain(self) -> bool:
+        """What it has open are decode steps without anything else, and only what comes in will change that."""
+        return self.worker.is_plain and self.transfers.is_idle and self.lockstep is None
 
     def _fold(self, event: Event) -> None:
         worker = self.worker

@@ -1,5 +1,6 @@
 """Simulated clients: what they received, when they leave, and when their streams close."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headway.core.decisions import Decision
@@ -33,6 +34,9 @@ class Pulse:
         self.token = token
         self.count += 1
         self._times.append(at_ns)
+        self._forget()
+
+    def _forget(self) -> None:
         if len(self._times) >= TIMES_MAX + 64 * len(self.streams):
             kept = min((stream.heard for stream in self.streams.values()), default=self.count)
             del self._times[: kept - self._first]
@@ -40,6 +44,13 @@ class Pulse:
             if len(self._times) > TIMES_MAX:
                 for stream in self.streams.values():
                     stream.catch_up()
+
+    def beats(self, token: int, times_ns: Sequence[Ns]) -> None:
+        """The same for each of several times."""
+        self.token = token
+        self.count += len(times_ns)
+        self._times += times_ns
+        self._forget()
 
     def since(self, heard: int) -> list[Ns]:
         """The times after the first `heard` beats."""
@@ -179,7 +190,10 @@ class Clients:
     def beat(self, effect: Beat, at_ns: Ns, front: NodeId = ALONE) -> list[tuple[RequestId, Stream]]:
         """A token for all that follow a replica through this front; return those of them that count their tokens."""
         pulse = self._pulse(front, effect.replica)
-        pulse.beat(effect.token, at_ns)
+        if effect.times:
+            pulse.beats(effect.token, effect.times)
+        else:
+            pulse.beat(effect.token, at_ns)
         if not self._counting:
             return []
         return [(name, stream) for name, stream in pulse.streams.items() if name in self._counting]
@@ -200,6 +214,11 @@ class Clients:
     def show(self, effect: Show) -> None:
         """What was made of a picture or a video so far."""
         self.streams[effect.request].shown.append(effect)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Some client leaves, or stops, after so many."""
+        return bool(self._counting)
 
     def admitted(self, effect: Admitted) -> None:
         """What it is told before its first token."""

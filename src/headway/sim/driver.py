@@ -33,51 +33,24 @@ from headway.core.events import (
     TimerFired,
 )
 from headway.core.ids import NodeId, RequestId
-from headway.core.ports import Node
+from headway.core.messages import Tokens
 from headway.core.request import Request
 from headway.core.units import Ns
+from headway.sim.ahead import Runs
 from headway.sim.clients import Clients, Sink, Stream
 from headway.sim.edge import Edge
 from headway.sim.eventlog import EventLog, Turn
-from headway.sim.executor import SimEngine, SimExecutor
+from headway.sim.executor import SimExecutor
 from headway.sim.groups import Groups
+from headway.sim.life import Life as Life
+from headway.sim.life import Machine as Machine
 from headway.sim.network import Network, NetworkParams
 from headway.sim.offers import Offers
-from headway.sim.painter import Painter
 from headway.sim.transport import Copies
-from headway.sim.truth import StepTruth
 from headway.workload.offered import Source
 
 Action: TypeAlias = Callable[[Ns], None]
 Do: TypeAlias = Callable[[Any], None]  # Any: each action on the heap stands with its own kind of argument
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """How to build one node, and what it runs on."""
-
-    build: Callable[[int], Node]  # from its incarnation
-    engine: Callable[[], SimEngine] | None = None
-    truth: StepTruth | None = None
-    painter: Callable[[], Painter] | None = None  # of a diffusion replica
-
-
-class Life:
-    """One incarnation of a node."""
-
-    def __init__(self, node: Node, incarnation: int) -> None:
-        self.node, self.incarnation = node, incarnation
-        self.executor: SimExecutor | None = None
-        self.is_alive = True
-        self._busy_before_ns: Ns = 0  # of the lives before
-
-    @property
-    def busy_ns(self) -> Ns:
-        """Device time of the node's steps so far, over all its lives."""
-        return self._busy_before_ns + (0 if self.executor is None else self.executor.busy_ns)
-
-    def follows(self, before: "Life") -> None:
-        """The same node lived before."""
-        self._busy_before_ns = before.busy_ns
 
 
 class SimParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +74,7 @@ class Simulation:
         self.clients, self.network, self.log = Clients(sink), Network(params.network), EventLog()
         self.lives: dict[NodeId, Life] = {}
         self.groups, self.copies, self.offers = Groups(self), Copies(self), Offers(self)
+        self.runs = Runs(self)
         self.turns = 0
         self._is_watched = params.check or params.log
         self._machines: dict[NodeId, Machine] = {}
@@ -145,11 +119,12 @@ class Simulation:
         while heap:
             if until_ns is not None and heap[0][0] > until_ns:
                 self.now_ns = until_ns
-                return
+                break
             self.now_ns, _, do, what = pop(heap)
             do(what)
             if is_done is not None and is_done():
-                return
+                break
+        self.runs.settle()
 
     def serve(self, until_ns: Ns | None = None) -> bool:
         """Run until every source is dry and every request has its record; False: `until_ns` came first."""
@@ -209,6 +184,8 @@ class Simulation:
     def kill(self, node: NodeId) -> None:
         """The node's process dies: what it has not sent is lost; peers notice after a while."""
         life = self.lives[node]
+        if life.run is not None:
+            self.runs.halt(life.run)
         life.is_alive = False
         self.copies.forget(node)
         incarnation = life.incarnation
@@ -231,7 +208,17 @@ class Simulation:
             self.turn(life, event)
 
     def turn(self, life: Life, event: Event) -> None:
-        """A node handles an event, and what it answers is done."""
+        """A node handles an event, and what it answers is done; what ran ahead of it is told first."""
+        runs = self.runs
+        if runs.open or runs.beats:
+            runs.before(life, event)
+        self.handle(life, event)
+        run = life.run
+        if run is not None and not run.node.is_plain:
+            runs.cut(run)
+
+    def handle(self, life: Life, event: Event) -> None:
+        """The same for a node that knows all that it reads."""
         effects = life.node.handle(event)
         self.turns += 1
         if self._is_watched:
@@ -248,6 +235,8 @@ class Simulation:
     def _run_step(self, life: Life, effect: RunStep) -> None:
         assert life.executor is not None
         life.executor.run_step(effect.plan, self.now_ns)
+        if effect.plan.ahead > 0:
+            self.runs.begin(life, effect.plan)
 
     def _run_denoise(self, life: Life, effect: RunDenoise) -> None:
         assert life.executor is not None
@@ -263,6 +252,9 @@ class Simulation:
 
     def _send(self, life: Life, effect: Send) -> None:
         src, dst, message = life.node.id, effect.dst, effect.message
+        if type(message) is Tokens and message.times:
+            self.runs.sent(src, dst, message)
+            return
         if dst not in self.lives or (self.network.drop is not None and self.network.drop(src, dst, message)):
             return
         at_ns = self.network.arrival(src, dst, self.now_ns)

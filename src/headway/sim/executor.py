@@ -27,16 +27,51 @@ class SimEngine(Protocol):
     def lose_kv(self) -> None: ...
 
 
+class Timeline:
+    """When the host has planned and when the device has run, one after the other."""
+
+    __slots__ = ("_began_ns", "_free_ns", "_planned_ns")
+
+    def __init__(self) -> None:
+        self._planned_ns = self._began_ns = self._free_ns = 0
+
+    def copy(self) -> "Timeline":
+        """Return one that goes on from here."""
+        other = Timeline()
+        other._planned_ns, other._began_ns, other._free_ns = self._planned_ns, self._began_ns, self._free_ns
+        return other
+
+    def stand(self, after: StepTiming) -> None:
+        """Go on after a step."""
+        self._planned_ns, self._began_ns, self._free_ns = after.launched_ns, after.started_ns, after.done_ns
+
+    def step(self, at_ns: Ns, host_ns: Ns, device_ns: Ns) -> StepTiming:
+        """A plan made at `at_ns`: its host time, then its device time."""
+        free_ns, planned_ns, began_ns = self._free_ns, self._planned_ns, self._began_ns
+        planned_ns = at_ns if at_ns > planned_ns else planned_ns
+        ready_ns = planned_ns + host_ns
+        started_ns = ready_ns if ready_ns > free_ns else free_ns
+        hidden_ns = 0
+        if host_ns and free_ns > planned_ns:
+            hidden_ns = max(0, min(ready_ns, free_ns) - max(planned_ns, began_ns))
+        idle_ns = started_ns - (free_ns if free_ns > at_ns else at_ns)
+        done_ns = started_ns + device_ns
+        self._planned_ns, self._began_ns, self._free_ns = ready_ns, started_ns, done_ns
+        # In the order of its fields: host_ns within the executor is no part of this model.
+        return StepTiming(ready_ns, started_ns, done_ns, 0, idle_ns if idle_ns > 0 else 0, host_ns, hidden_ns)
+
+
 class SimExecutor:
     """Planning occupies the host one plan after the other; steps occupy the device in order."""
 
     def __init__(self, truth: StepTruth, engine: SimEngine | None, at: At) -> None:
         self.engine = engine
         self.painter: Painter | None = None  # of a diffusion replica; None: its pictures are not looked at
-        self._truth, self._at = truth, at
-        self._host_free_ns: Ns = 0
-        self._device_free_ns: Ns = 0
-        self._device_began_ns: Ns = 0
+        self.truth, self._at = truth, at
+        self.line = Timeline()
+        self.open: dict[int, tuple[StepPlan, StepTiming]] = {}  # handed over and not done
+        self.is_ahead = False  # somebody else counts the steps (`sim.ahead`)
+        self.halt: Callable[[], None] | None = None  # makes that end
         self._failing = 0
         self._is_void = False
         self._generation = 0
@@ -45,16 +80,31 @@ class SimExecutor:
 
     def fail_next(self) -> None:
         """Let the next step end in an engine failure."""
+        if self.halt is not None:
+            self.halt()
         self._failing += 1
+
+    @property
+    def may_fail(self) -> bool:
+        """A failure is due."""
+        return self._failing > 0
 
     def run_step(self, plan: StepPlan, at_ns: Ns) -> None:
         """Plan on the host, then run on the device; results come at its end."""
-        timing = self._time(at_ns, self._truth.host_ns(plan), self._truth.step_ns(plan))
+        device_ns = self.truth.step_ns(plan)
+        timing = self.line.step(at_ns, self.truth.host_ns(plan), device_ns)
+        self.busy_ns += device_ns
+        self.open[plan.step] = plan, timing
+        self.end_at(plan, timing)
+
+    def end_at(self, plan: StepPlan, timing: StepTiming) -> None:
+        """The step will end by itself, unless it is voided or told of before."""
         generation = self._generation
 
         def finish(now_ns: Ns) -> Event | None:
-            if generation != self._generation:  # a failure before it voided this step
+            if generation != self._generation or self.is_ahead:  # a failure before it voided this step
                 return None
+            del self.open[plan.step]
             return self._step_end(plan, timing, now_ns)
 
         self._at(timing.done_ns, finish)
@@ -64,6 +114,7 @@ class SimExecutor:
         if self._failing:
             self._failing -= 1
             self._generation += 1
+            self.open.clear()
             if self.engine is not None:
                 self.engine.lose_kv()
             return StepFailed(now_ns, cause, plan.step, "injected failure")
@@ -78,7 +129,9 @@ class SimExecutor:
 
     def run_denoise(self, plan: DenoisePlan, at_ns: Ns) -> None:
         """Run a denoise batch."""
-        timing = self._time(at_ns, 0, self._truth.denoise_ns(plan))
+        device_ns = self.truth.denoise_ns(plan)
+        timing = self.line.step(at_ns, 0, device_ns)
+        self.busy_ns += device_ns
         self._at(timing.done_ns, lambda now_ns: self._denoise_end(plan, timing, now_ns))
 
     def _denoise_end(self, plan: DenoisePlan, timing: StepTiming, now_ns: Ns) -> Event:
@@ -90,18 +143,3 @@ class SimExecutor:
             return StepFailed(now_ns, cause, plan.step, "injected failure")
         made, failed = ((), ()) if self.painter is None else self.painter.apply(plan)
         return DenoiseDone(now_ns, cause, plan.step, timing, made=made, failed=failed)
-
-    def _time(self, at_ns: Ns, host_ns: Ns, device_ns: Ns) -> StepTiming:
-        free_ns, planned_ns, began_ns = self._device_free_ns, self._host_free_ns, self._device_began_ns
-        planned_ns = at_ns if at_ns > planned_ns else planned_ns
-        ready_ns = planned_ns + host_ns
-        started_ns = ready_ns if ready_ns > free_ns else free_ns
-        hidden_ns = 0
-        if host_ns and free_ns > planned_ns:
-            hidden_ns = max(0, min(ready_ns, free_ns) - max(planned_ns, began_ns))
-        idle_ns = started_ns - (free_ns if free_ns > at_ns else at_ns)
-        self._host_free_ns = ready_ns
-        self._device_began_ns, self._device_free_ns = started_ns, started_ns + device_ns
-        self.busy_ns += device_ns
-        # In the order of its fields: host_ns within the executor is no part of this model.
-        return StepTiming(ready_ns, started_ns, started_ns + device_ns, 0, max(0, idle_ns), host_ns, hidden_ns)

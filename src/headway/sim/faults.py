@@ -109,9 +109,13 @@ class Faults:
             raise ConfigError(f"faults[{place}]: until_s = {until_s} is not after from_s = {fault.from_s}")
 
     def _between(self, fault: Straggle | Stale | SlowLinks, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self._sim.at(ns_from_s(fault.from_s), lambda _: begin())
+        def change(do: Callable[[], None]) -> None:
+            self._sim.runs.stop()
+            do()
+
+        self._sim.at(ns_from_s(fault.from_s), lambda _: change(begin))
         if fault.until_s is not None:
-            self._sim.at(ns_from_s(fault.until_s), lambda _: end())
+            self._sim.at(ns_from_s(fault.until_s), lambda _: change(end))
 
     def _kill(self, fault: Kill, node: NodeId) -> None:
         sim = self._sim

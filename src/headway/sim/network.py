@@ -31,6 +31,11 @@ class Network:
         self.copy_bytes_per_s: Callable[[NodeId, NodeId], float] = lambda _src, _dst: params.copy_bytes_per_s
         self.drop: Callable[[NodeId, NodeId, object], bool] | None = None  # fault injection: lose a message
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Messages may be lost, or take another time each."""
+        return self.delay is not None or self.drop is not None
+
     def arrival(self, src: NodeId, dst: NodeId, at_ns: Ns) -> Ns:
         """When a message sent now arrives."""
         arrival, pair = at_ns + self.params.latency_ns, (src, dst)

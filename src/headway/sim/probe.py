@@ -40,6 +40,7 @@ class Probe:
         self._system.sim.at(self._system.sim.now_ns + self._interval_ns, self._look)
 
     def _look(self, at_ns: Ns) -> None:
+        self._system.sim.runs.settle()
         self.samples += [self._of(pool, at_ns) for pool in self._system.pools]
         pools = len(self._system.pools)
         if len(self.samples) >= LOOKS_MAX * pools:

@@ -4,6 +4,7 @@ It stands in for `engines.synthetic` where routing is studied: same plans, same 
 """
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 from headway.core.errors import EngineError
 from headway.core.events import Stopped
@@ -25,7 +26,19 @@ class TokenlessEngine:
         self._left: dict[int, int] = {}  # output tokens until it stops, by sequence; as of its join while it decodes
         self._decoding: dict[int, int] = {}  # sequence -> steps before it joined
         self._ends: dict[int, dict[int, None]] = {}  # count of steps -> who stops with that one
+        self._stops: list[int] = []  # heap of its keys, those of the past too
         self._count = 0
+
+    def quiet(self) -> int | None:
+        """Steps from now that nobody stops before, the one in which somebody does included; None: nobody will."""
+        stops = self._stops
+        while stops and (stops[0] <= self._count or not self._ends.get(stops[0])):
+            heappop(stops)
+        return stops[0] - self._count if stops else None
+
+    def skip(self, steps: int) -> None:
+        """So many steps were alike, and are done."""
+        self._count += steps
 
     def apply(self, plan: StepPlan) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Stopped, ...]]:
         """Apply a plan and return sampled sequences, their tokens, and who stopped. Raises EngineError on drift."""
@@ -46,7 +59,11 @@ class TokenlessEngine:
         for join in plan.join:
             self._part(join.seq)
             decoding[join.seq] = self._count
-            self._ends.setdefault(self._count + left[join.seq], {})[join.seq] = None
+            last = self._count + left[join.seq]
+            if last not in self._ends:
+                self._ends[last] = {}
+                heappush(self._stops, last)
+            self._ends[last][join.seq] = None
         if plan.decodes != len(decoding):
             raise EngineError(f"step {plan.step}: plan decodes {plan.decodes}, {len(decoding)} have joined")
         self._count += 1

@@ -16,8 +16,10 @@ from headway.core.ports import ModelLimits
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
 from headway.cost.llm import StepCost, StepShape
+from headway.sched.llm import ahead
 from headway.sched.llm import params as settings
 from headway.sched.llm.admission import admit, displace, find_hits
+from headway.sched.llm.ahead import LESSONS_EAGER, STEADY_SAMPLE
 from headway.sched.llm.counting import CountingPool
 from headway.sched.llm.failure import void_open_steps
 from headway.sched.llm.grants import grant, grant_all
@@ -34,9 +36,6 @@ from headway.sched.registry import select
 _ENDING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.DRAINING)
 _SPEAKING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.STALLED, SeqState.FROZEN)
 _ALONE: Final = NodeId("rep-0")
-# A lesson of the belief costs as much as a few plans: every step teaches at first, then a sample does.
-LESSONS_EAGER: Final = 64
-STEADY_SAMPLE: Final = 128
 PREFILL_SAMPLE: Final = 4
 
 
@@ -245,8 +244,13 @@ class LlmMachine(Reporting):
         belief = m.belief
         if belief is not None and (belief.observed < LESSONS_EAGER or step % STEADY_SAMPLE == 0):
             m.open_shapes[step] = StepShape(decodes, kv_tokens, 0, 0)
+        more = ahead.steps_alike(m, step)
         m.step, m.last_kind = step, "decode"
-        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens)
+        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens, ahead=more)
+
+    def steps_done(self, last: int, depth: int, took_ns: Sequence[Ns]) -> list[StepPlan]:
+        """Fold in the open steps up to `last`, and all steps ahead that were run unasked (`ahead.steps_done`)."""
+        return ahead.steps_done(self.state, last, depth, took_ns)
 
     def _commit(self, draft: Draft) -> StepPlan:
         m, step = self.state, draft.step

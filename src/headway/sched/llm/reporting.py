@@ -23,6 +23,11 @@ class Reporting(Lending):
         return bool(m.decodes or m.joins or m.partial or m.stalled or m.waiting or m.adopted or m.swap_outs)
 
     @property
+    def is_steady(self) -> bool:
+        """Some decode, and nobody enters, leaves or waits."""
+        return self.state.is_steady
+
+    @property
     def live(self) -> int:
         """Sequences that are not over."""
         return len(self.state.seqs)

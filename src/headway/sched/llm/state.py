@@ -4,6 +4,7 @@ A decoding sequence is not visited per step: its counts are lines in the step nu
 a wheel (bucket n mod block size), its length limit in a calendar.
 """
 
+from heapq import heappush
 from typing import NamedTuple
 
 import msgspec
@@ -109,6 +110,7 @@ class MachineState:
         self.guided: dict[Seq, None] = {}  # sample after the host has seen the token before
         self.wheel: list[dict[Seq, None]] = [{} for _ in range(limits.block_size)]
         self.calendar: dict[int, list[int]] = {}  # leave_at -> numbers of sequences; entries may be stale
+        self.dues: list[int] = []  # heap of its keys, those of the past too
         self.leaves: list[int] = []
         self.preempts: dict[int, None] = {}
         self.pauses: dict[int, None] = {}
@@ -208,7 +210,12 @@ class MachineState:
         leave = step + seq.limit - seq.outputs
         if leave != seq.leave_at:
             seq.leave_at = leave
-            self.calendar.setdefault(leave, []).append(seq.id)
+            due = self.calendar.get(leave)
+            if due is None:
+                self.calendar[leave] = [seq.id]
+                heappush(self.dues, leave)
+            else:
+                due.append(seq.id)
 
     def queue(self, seq: Seq) -> None:
         """Put `seq` into the order."""

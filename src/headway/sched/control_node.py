@@ -1,0 +1,61 @@
+"""Which machine of the control node sees which event."""
+
+from headway.core.effects import Effect, Send
+from headway.core.events import DrainAsked, Event, MessageArrived, PeerJoined, PeerLost, TimerFired
+from headway.core.ids import NodeId
+from headway.core.messages import Holding, MigrationEnded, Report, Stated
+from headway.sched.admission.shares import Shares, Wholes
+from headway.sched.control import Control
+from headway.sched.fleet.migration import MigrationParams
+
+
+class ControlNode:
+    """Exactly one: hears every report, moves requests, drains replicas, lends to the fronts of one budget."""
+
+    def __init__(self, node: NodeId, migration: MigrationParams | None, shared: Wholes | None = None) -> None:
+        """`shared`: there are several fronts, and this is their budget."""
+        self._id = node
+        self._out: list[Effect] = []
+        self.shares = Shares(shared or Wholes(0, {}, None, 1))
+        self.control = Control(migration, self._out)
+
+    @property
+    def id(self) -> NodeId:
+        """Its node id."""
+        return self._id
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Fold in one event and return what must be done."""
+        control, at_ns = self.control, event.at_ns
+        match event:
+            case MessageArrived(src=src, message=message):
+                match message:
+                    case Report():
+                        control.hear(message.report, at_ns)
+                    case Holding():
+                        control.holding(src, message, at_ns)
+                    case MigrationEnded():
+                        control.ended(message, at_ns)
+                    case Stated() if (share := self.shares.stated(src, message, at_ns)) is not None:
+                        self._out.append(Send(src, share))
+                    case _:
+                        pass
+            case DrainAsked():
+                control.drain(event.node, event.is_draining, event.cause, at_ns)
+            case PeerJoined():
+                control.joined(event.node)
+            case PeerLost():
+                control.lost(event.node, event.incarnation, at_ns)
+                self.shares.lost(event.node)
+            case TimerFired(timer=timer) if timer.startswith("move:"):
+                control.late(int(timer.partition(":")[2]), at_ns)
+            case _:
+                pass
+        effects = list(self._out)
+        self._out.clear()
+        return effects
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError when a move goes nowhere, or more is lent than there is. It owns no account."""
+        self.control.check()
+        self.shares.check()
