@@ -64,6 +64,7 @@ class TimerFired(msgspec.Struct, frozen=True, tag=True):
     at_ns: Ns
     cause: str
     timer: TimerId
+    earlier: tuple[Ns, ...] = ()  # when it would have fired before, had anybody cared; in simulation only
 
 
 class PeerLost(msgspec.Struct, frozen=True, tag=True):

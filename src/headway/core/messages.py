@@ -173,6 +173,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
     report: ReplicaReport
     decisions: tuple[Decision, ...] = ()
+    earlier: tuple[Ns, ...] = ()  # when others like it were sent, or arrived, that nobody looked at
 
 
 class Probed(msgspec.Struct, frozen=True, tag=True):

@@ -36,6 +36,11 @@ class Control:
         self._number = 0
         self._ended_ns: Ns | None = None
 
+    @property
+    def moves(self) -> bool:
+        """It may migrate requests."""
+        return self._params is not None
+
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """A report may make a move worth while."""
         known = self.reports.get(report.replica)

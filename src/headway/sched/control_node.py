@@ -20,6 +20,11 @@ class ControlNode:
         self.control = Control(migration, self._out)
 
     @property
+    def wants_reports(self) -> bool:
+        """A report may let something happen here."""
+        return self.control.moves
+
+    @property
     def id(self) -> NodeId:
         """Its node id."""
         return self._id

@@ -52,12 +52,8 @@ class Gate:
     def __init__(self, router: Router, queue: GlobalQueue, admissions: Admissions) -> None:
         self.flights = Flights()
         self._router, self._queue, self._admissions = router, queue, admissions
-
-    @property
-    def looks_ahead(self) -> bool:
-        """Some policy asks how far each request has come."""
-        admissions = self._admissions
-        return any("outlook" in policy.needs for policy in (admissions.policy, *admissions.by_model.values()))
+        policies = (admissions.policy, *admissions.by_model.values())
+        self.looks_ahead = any("outlook" in policy.needs for policy in policies)  # how far each request has come
 
     def explain(self, request: Request, at_ns: Ns) -> Explanation:
         """Where the request would go now, against which replicas, and what admission would say. Changes nothing."""

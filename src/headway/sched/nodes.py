@@ -166,6 +166,11 @@ class FrontNode:
         """How many beats of a replica from now something here depends on the time; None: not on those of its rows."""
         return self.book.chorus.beats_due(replica)
 
+    @property
+    def wants_reports(self) -> bool:
+        """A report may let something happen here, or each of them teaches something."""
+        return bool(len(self.dispatch.queue)) or self.dispatch.gate.looks_ahead
+
     def reads(self, event: Event) -> Sequence[NodeId] | None:
         """Replicas whose beats must be counted up to now before this event is handled; None: all."""
         match event:
@@ -193,7 +198,9 @@ class FrontNode:
 
     def _message(self, event: MessageArrived) -> None:
         front, src, message, at_ns = self.front, event.src, event.message, event.at_ns
-        self.watch.heard[src] = at_ns
+        heard = self.watch.heard
+        if at_ns > heard.get(src, 0):  # beats are told late
+            heard[src] = at_ns
         if type(message) is Tokens:
             front.streaming.tokens(src, message, at_ns)
             return  # the steady state: nothing else can change
@@ -206,8 +213,9 @@ class FrontNode:
             case Finished():
                 front.finished(src, message, at_ns)
             case Report():
-                self.router.hear(message.report, at_ns)
-                self.dispatch.gate.flights.heard(message.report, at_ns)
+                self.router.hear(message.report, at_ns, message.earlier)
+                if self.dispatch.gate.looks_ahead:
+                    self.dispatch.gate.flights.heard(message.report, at_ns)
                 self._out.extend(Record(decision) for decision in message.decisions)
             case Refused():
                 front.refused(src, message, at_ns)

@@ -139,6 +139,7 @@ class Reporter:
         self.is_timer_set = False
         self._key: tuple[int, ...] = ()
         self._is_heard_anew = True  # somebody has not heard yet what the cache holds
+        self._earlier: tuple[Ns, ...] = ()
 
     def is_early(self, at_ns: Ns) -> bool:
         """True while the timer will ask, whatever has changed."""
@@ -210,9 +211,16 @@ class Reporter:
             self._ask(out)
         return False
 
-    def woke(self) -> None:
-        """The timer fired."""
+    def woke(self, earlier: tuple[Ns, ...] = ()) -> None:
+        """The timer fired. At the `earlier` times it would have too, and something had changed."""
         self.is_timer_set = False
+        self._earlier = earlier
+        self._number += len(earlier)
+
+    @property
+    def interval_ns(self) -> Ns:
+        """At most one report in this time."""
+        return self._interval_ns
 
     def greet(self) -> None:
         """Somebody new listens: the next report is due whatever it says, and tells everything."""
@@ -226,5 +234,6 @@ class Reporter:
     def _send(self, report: ReplicaReport, out: list[Effect]) -> None:
         self._last_ns = report.at_ns
         decisions, self.decisions = tuple(self.decisions), []
+        earlier, self._earlier = self._earlier, ()
         for listener, seen in self.submits_seen.items():
-            out.append(Send(listener, Report(msgspec.structs.replace(report, submits_seen=seen), decisions)))
+            out.append(Send(listener, Report(msgspec.structs.replace(report, submits_seen=seen), decisions, earlier)))

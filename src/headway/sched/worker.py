@@ -48,7 +48,7 @@ class LlmWorker:
         self.open: dict[int, OpenStep] = {}
         self.sums = Sums()
         self.is_draining = False
-        self._limits, self._pace, self._buckets = limits, pace, buckets
+        self._limits, self.pace, self._buckets = limits, pace, buckets
         self.replica = reporter.identity.replica
         self._voided, self._failures = Voided(), 0
         self.last_done = 0  # step
@@ -192,17 +192,6 @@ class LlmWorker:
                 self.open[plan.step] = OpenStep(shaped(plan, self._buckets), planned_ns)
         self._failures, self.last_done, self._last_done_ns = 0, last, done.at_ns
 
-    @property
-    def is_plain(self) -> bool:
-        """Open are as many steps as may be, and until something comes in nothing but decode steps will be planned, nor
-        a report be due but by its timer."""
-        return (
-            len(self.open) == self._limits.credits
-            and self._pace.is_prompt
-            and self.reporter.is_timer_set
-            and self.machine.is_steady
-        )
-
     def _outputs(self, seq: int) -> Sequence[int]:
         stay = self.stays.get(seq)
         return () if stay is None else stay.outputs
@@ -245,7 +234,7 @@ class LlmWorker:
     def pump(self, at_ns: Ns) -> None:
         """Plan while a credit is free, something can run, and the pace says now."""
         while self.has_credit and self.machine.runnable:
-            due_ns = at_ns if self._pace.is_prompt else self._pace.plan_at(at_ns, self._in_flight())
+            due_ns = at_ns if self.pace.is_prompt else self.pace.plan_at(at_ns, self._in_flight())
             if due_ns > at_ns:
                 if self._plan_due_ns is None or self._plan_due_ns <= at_ns or due_ns < self._plan_due_ns:
                     self._plan_due_ns = due_ns

@@ -95,8 +95,10 @@ class WorkerNode:
             plan = worker.step_done(event)
             if plan is not None:
                 self.transfers.departures.folded(plan)
-        elif type(event) is StepsDone:
+        elif type(event) is StepsDone:  # nothing is planned, and a timer asks for the report
             worker.steps_done(event)
+            effects, worker.out = worker.out, []
+            return effects
         else:
             self._fold(event)
         self.transfers.settle(at_ns)
@@ -108,8 +110,17 @@ class WorkerNode:
 
     @property
     def is_plain(self) -> bool:
-        """What it has open are decode steps without anything else, and only what comes in will change that."""
-        return self.worker.is_plain and self.transfers.is_idle and self.lockstep is None
+        """Open are as many steps as may be, and until something comes in nothing but decode steps will be planned, nor
+        a report be due but by its timer."""
+        worker = self.worker
+        return (
+            worker.machine.is_steady
+            and worker.reporter.is_timer_set
+            and worker.pace.is_prompt
+            and not worker.has_credit
+            and self.transfers.is_idle
+            and self.lockstep is None
+        )
 
     def _fold(self, event: Event) -> None:
         worker = self.worker
@@ -124,7 +135,7 @@ class WorkerNode:
                 if worker.step_failed(event):
                     self.transfers.voided()
             case TimerFired():
-                self._timer(event.timer, event.at_ns)
+                self._timer(event, event.timer, event.at_ns)
             case PeerJoined():
                 self._joined(event)
             case PeerLost():
@@ -193,9 +204,9 @@ class WorkerNode:
             self.transfers.voided()
         self.worker.out.append(WakeAt(event.at_ns + self._grace_ns, TimerId(f"orphans:{event.node}")))
 
-    def _timer(self, timer: TimerId, at_ns: Ns) -> None:
+    def _timer(self, event: TimerFired, timer: TimerId, at_ns: Ns) -> None:
         if timer == REPORT_TIMER:
-            self.worker.reporter.woke()
+            self.worker.reporter.woke(event.earlier)
         elif timer == POLL_TIMER:
             if self.lockstep is not None:
                 self.lockstep.woke()

@@ -3,6 +3,7 @@
 Nothing is decided here and nothing changes by it (SPEC J6): a replica whose open steps all only decode, that says how
 many more such steps nothing of its own ends (`StepPlan.ahead`), whose engine says the same, is let run. When anything
 comes in, the steps that are done by then are told first (`StepsDone`), and fronts get their beats, each with its time.
+Reports that nobody would act on are owed in the same way: the last one is made when somebody looks at the replica.
 """
 
 from functools import partial
@@ -10,90 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from headway.core.events import Event, MessageArrived, StepsDone
+from headway.core.events import Event, MessageArrived, RequestArrived, TimerFired
 from headway.core.ids import NodeId
-from headway.core.messages import Tokens
-from headway.core.plans import StepPlan, StepTiming
+from headway.core.messages import Report, Tokens
+from headway.core.plans import StepPlan
 from headway.core.units import Ns
-from headway.sched.nodes import FrontNode, WorkerNode
-from headway.sim.executor import SimExecutor, Timeline
+from headway.sched.nodes import ControlNode, FrontNode, WorkerNode
+from headway.sched.reporter import REPORT_TIMER
+from headway.sim.run import Run
 from headway.sim.tokenless import TokenlessEngine
 
 if TYPE_CHECKING:  # the driver owns the runs, and they schedule on the driver
     from headway.sim.driver import Life, Simulation
 
-SPAN: Final = 8  # steps that are predicted at a time: what comes in makes the rest void
 LEAST: Final = 2  # steps; fewer are not worth it
 
 Pair = tuple[NodeId, NodeId]
-
-
-class Run:
-    """Steps `base`.. of one replica up to `end`; those up to `told` are done and told."""
-
-    __slots__ = ("base", "depth", "end", "engine", "executor", "life", "line", "node", "plan", "timings", "told")
-
-    def __init__(self, life: "Life", node: WorkerNode, executor: SimExecutor, plan: StepPlan, end: int) -> None:
-        self.life, self.node, self.executor, self.plan, self.end = life, node, executor, plan, end
-        assert isinstance(executor.engine, TokenlessEngine)
-        self.engine = executor.engine
-        opened = sorted(executor.open)
-        self.depth = len(opened)
-        self.base = opened[0]
-        self.told = self.base - 1
-        self.timings: list[StepTiming] = [executor.open[step][1] for step in opened]
-        self.line: Timeline = executor.line.copy()
-
-    @property
-    def last(self) -> int:
-        """The last step that is predicted."""
-        return self.base + len(self.timings) - 1
-
-    def done_ns(self, step: int) -> Ns:
-        """When a step that is predicted is done."""
-        return self.timings[step - self.base].done_ns
-
-    def at(self, step: int) -> StepPlan:
-        """The plan of a step: rows as in `plan`, each with one token more per step."""
-        like = self.plan
-        kv_tokens = like.kv_tokens + like.decodes * (step - like.step)
-        return StepPlan(
-            step, 0, "decode", decodes=like.decodes, kv_tokens=kv_tokens, bucket=like.bucket, graph=like.graph, ahead=0
-        )
-
-    def predict(self) -> None:
-        """Some steps more."""
-        timings, base, depth = self.timings, self.base, self.depth
-        truth, line = self.executor.truth, self.line
-        for step in range(self.last + 1, min(self.last + SPAN, self.end) + 1):
-            plan = self.at(step)
-            planned_ns = timings[step - depth - base].done_ns
-            timings.append(line.step(planned_ns, truth.host_ns(plan), truth.step_ns(plan)))
-
-    def tell(self, now_ns: Ns) -> StepsDone | None:
-        """What is done by now and was not told; the executor stands where it would if each had been an event."""
-        timings, base, depth, before = self.timings, self.base, self.depth, self.told
-        place = begin = before + 1 - base
-        most = len(timings) - depth
-        while place < most and timings[place].done_ns <= now_ns:
-            place += 1
-        if place == begin:
-            return None
-        executor, told = self.executor, timings[begin:place]
-        self.told = base + place - 1
-        for step in range(before + 1, self.told + 1):
-            executor.open.pop(step, None)
-        for step in range(self.told + 1, self.told + depth + 1):
-            if step not in executor.open:
-                executor.open[step] = self.at(step), timings[step - base]
-        for timing in timings[begin + depth : place + depth]:
-            executor.busy_ns += timing.done_ns - timing.started_ns
-        executor.steps += len(told)
-        executor.line.stand(timings[place + depth - 1])
-        self.engine.skip(len(told))
-        planned = [timings[place + i - depth].done_ns if place + i >= depth else 0 for i in range(depth)]
-        last_ns = told[-1].done_ns
-        return StepsDone(last_ns, "steps", before + 1, tuple(told), tuple(planned), self.engine.beat)
 
 
 class Runs:
@@ -103,7 +36,9 @@ class Runs:
         self._sim = sim
         self.open: dict[NodeId, Run] = {}  # by replica
         self.beats: dict[Pair, list[Tokens]] = {}  # (front, replica) -> messages whose times are those of arrival
+        self.is_telling = False  # the turns that go on now are about the past
         self._due_ns: dict[Pair, Ns] = {}  # when a front must hear of beats
+        self._paid_by_ns: Ns = 0  # the present, while a report of the past is made
 
     # Begin and end
 
@@ -134,6 +69,8 @@ class Runs:
     def _go_on(self, run: Run) -> None:
         """Predict some steps, and come back when they are over."""
         run.predict()
+        if run.report_ns is not None and not run.is_brisk:
+            self._demand(run)
         self._sim.schedule(run.done_ns(run.last - run.depth), self._reached, run)
         self._watch(run.node.id)
 
@@ -151,34 +88,48 @@ class Runs:
         run.life.run = None
         del self.open[run.node.id]
         executor.is_ahead, executor.halt = False, None
+        if run.report_ns is not None:
+            self._ring(run)
         for step in range(run.told + 1, run.told + run.depth + 1):
             if step >= run.base + run.depth:  # the first ones were handed over as any other
                 executor.end_at(*executor.open[step])
 
     # Look
 
-    def catch_up(self, run: Run) -> None:
-        """Tell the replica what is done by now."""
-        event = run.tell(self._sim.now_ns)
+    def catch_up(self, run: Run, since_ns: Ns | None = None) -> None:
+        """Tell the replica what is done by now, when something happens that was arranged at `since_ns`; unset: now."""
+        now_ns = self._sim.now_ns
+        event = run.tell(now_ns, now_ns if since_ns is None else since_ns)
         if event is not None:
-            self._sim.handle(run.life, event)
+            self._turn(run.life, event)
+
+    def _turn(self, life: "Life", event: Event) -> None:
+        was, self.is_telling = self.is_telling, True
+        self._sim.turn(life, event)
+        self.is_telling = was
 
     def before(self, life: "Life", event: Event) -> None:
         """A node is about to handle an event: what it reads is brought up to date."""
         node = life.node
         if life.run is not None:
-            self.catch_up(life.run)
+            self._pay(life.run)
+            is_timer = type(event) is TimerFired
+            self.catch_up(life.run, event.at_ns - life.run.node.worker.reporter.interval_ns if is_timer else None)
         elif isinstance(node, FrontNode):
             replicas = node.reads(event)
             if replicas is None:
                 self.settle(life)
-            else:
-                for replica in replicas:
-                    self._tell(life, replica)
+                return
+            if type(event) is RequestArrived:  # whoever routes looks at every replica's report
+                for run in list(self.open.values()):
+                    self._pay(run)
+            for replica in replicas:
+                self._tell(life, replica)
 
     def settle(self, front: "Life | None" = None) -> None:
         """Tell one front, or everybody, everything up to now."""
         for run in list(self.open.values()):
+            self._pay(run)
             self.catch_up(run)
         for name, replica in list(self.beats):
             if front is None or name == front.node.id:
@@ -188,6 +139,7 @@ class Runs:
         """Tell a front the beats of a replica that have arrived by now."""
         run = self.open.get(replica)
         if run is not None:
+            self._pay(run)
             self.catch_up(run)
         waiting = self.beats.pop((front.node.id, replica), None)
         if waiting is None:
@@ -202,7 +154,7 @@ class Runs:
                     continue
                 message = replace(message, times=early)
             if front.is_alive:
-                self._sim.handle(front, MessageArrived(message.times[-1], replica, replica, message))
+                self._turn(front, MessageArrived(message.times[-1], replica, replica, message))
         if late:
             self.beats[front.node.id, replica] = late
 
@@ -249,5 +201,76 @@ class Runs:
 
     def halt(self, run: Run) -> None:
         """The same for one replica."""
+        self._pay(run)
         self.catch_up(run)
         self.cut(run)
+
+    # Reports
+
+    def is_owed(self, run: Run, at_ns: Ns) -> bool:
+        """A replica's report is due; True: nobody would act on it, and it will be made when somebody looks."""
+        if not run.is_brisk or self._is_wanted():
+            return False
+        run.report_ns = at_ns
+        return True
+
+    def _is_wanted(self) -> bool:
+        nodes = (life.node for life in self._sim.lives.values() if life.hears and life.is_alive)
+        return any(isinstance(node, FrontNode | ControlNode) and node.wants_reports for node in nodes)
+
+    def want(self) -> None:
+        """From now on somebody acts on reports."""
+        for run in self.open.values():
+            if run.report_ns is not None:
+                self._demand(run)
+
+    def _demand(self, run: Run) -> None:
+        self._pay(run)
+        self._ring(run)
+
+    def _ring(self, run: Run) -> None:
+        """The timer of the next report is an event again."""
+        at_ns, run.report_ns = run.report_ns, None
+        if at_ns is not None:
+            self._sim.schedule(at_ns, self._sim.rang, (run.life, TimerFired(at_ns, REPORT_TIMER, REPORT_TIMER)))
+
+    def _pay(self, run: Run) -> None:
+        """Make the last report that is owed by now; and the one before, where that is what has arrived by now."""
+        first_ns, now_ns = run.report_ns, self._sim.now_ns
+        if first_ns is None or first_ns > now_ns:
+            return
+        times = tuple(range(first_ns, now_ns + 1, run.node.worker.reporter.interval_ns))
+        if len(times) > 1 and times[-1] + self._sim.network.params.latency_ns >= now_ns:
+            self._make(run, times[:-1])
+            times = times[-1:]
+        self._make(run, times)
+
+    def _make(self, run: Run, times: tuple[Ns, ...]) -> None:
+        sim, at_ns = self._sim, times[-1]
+        run.report_ns, self._paid_by_ns, sim.now_ns = None, sim.now_ns, at_ns
+        self.catch_up(run, at_ns - run.node.worker.reporter.interval_ns)
+        self._turn(run.life, TimerFired(at_ns, REPORT_TIMER, REPORT_TIMER, times[:-1]))
+        sim.now_ns, self._paid_by_ns = self._paid_by_ns, 0
+
+    def takes(self, life: "Life", at_ns: Ns) -> bool:
+        """The timer of the report after one that is being made: it is owed too."""
+        if not self._paid_by_ns or life.run is None:
+            return False
+        life.run.report_ns = at_ns
+        return True
+
+    def reported(self, replica: NodeId, dst: "Life", message: Report) -> None:
+        """A report of the past is on its way, or there."""
+        sim = self._sim
+        earlier = tuple([sim.network.arrival(replica, dst.node.id, sent_ns) for sent_ns in message.earlier])
+        at_ns = sim.network.arrival(replica, dst.node.id, sim.now_ns)
+        event = MessageArrived(at_ns, replica, replica, replace(message, earlier=earlier))
+        if at_ns >= self._paid_by_ns:
+            sim.schedule(at_ns, sim.happen, (dst, event))
+        elif dst.is_alive:
+            self._turn(dst, event)
+
+    @property
+    def is_paying(self) -> bool:
+        """A report of the past is being made."""
+        return self._paid_by_ns > 0

@@ -33,9 +33,10 @@ from headway.core.events import (
     TimerFired,
 )
 from headway.core.ids import NodeId, RequestId
-from headway.core.messages import Tokens
+from headway.core.messages import Report, Tokens
 from headway.core.request import Request
 from headway.core.units import Ns
+from headway.sched.reporter import REPORT_TIMER
 from headway.sim.ahead import Runs
 from headway.sim.clients import Clients, Sink, Stream
 from headway.sim.edge import Edge
@@ -208,17 +209,11 @@ class Simulation:
             self.turn(life, event)
 
     def turn(self, life: Life, event: Event) -> None:
-        """A node handles an event, and what it answers is done; what ran ahead of it is told first."""
+        """A node handles an event, and what it answers is done. What ran ahead is told before."""
         runs = self.runs
-        if runs.open or runs.beats:
+        is_now = not runs.is_telling
+        if is_now and (runs.open or runs.beats):
             runs.before(life, event)
-        self.handle(life, event)
-        run = life.run
-        if run is not None and not run.node.is_plain:
-            runs.cut(run)
-
-    def handle(self, life: Life, event: Event) -> None:
-        """The same for a node that knows all that it reads."""
         effects = life.node.handle(event)
         self.turns += 1
         if self._is_watched:
@@ -229,6 +224,11 @@ class Simulation:
         perform = self._effects
         for effect in effects:
             perform[type(effect)](life, effect)
+        if is_now and runs.open:
+            if life.hears and life.node.wants_reports:  # type: ignore[attr-defined]  # nodes that hear have it
+                runs.want()
+            elif life.run is not None and not life.run.node.is_plain:
+                runs.cut(life.run)
 
     # Effects
 
@@ -247,13 +247,25 @@ class Simulation:
         self.at(self.now_ns + self.params.network.detect_ns + 1, lambda _: self.restart(life.node.id))
 
     def _wake(self, life: Life, effect: WakeAt) -> None:
-        at_ns = max(effect.at_ns, self.now_ns)
-        self.schedule(at_ns, self.happen, (life, TimerFired(at_ns, effect.timer, effect.timer)))
+        at_ns, timer = max(effect.at_ns, self.now_ns), effect.timer
+        if timer != REPORT_TIMER:
+            self.schedule(at_ns, self.happen, (life, TimerFired(at_ns, timer, timer)))
+        elif not self.runs.takes(life, at_ns):
+            self.schedule(at_ns, self.rang, (life, TimerFired(at_ns, timer, timer)))
+
+    def rang(self, due: tuple[Life, TimerFired]) -> None:
+        """A report is due at a replica."""
+        life, event = due
+        if life.run is None or not life.is_alive or not self.runs.is_owed(life.run, event.at_ns):
+            self.happen(due)
 
     def _send(self, life: Life, effect: Send) -> None:
         src, dst, message = life.node.id, effect.dst, effect.message
         if type(message) is Tokens and message.times:
             self.runs.sent(src, dst, message)
+            return
+        if self.runs.is_paying and dst in self.lives and isinstance(message, Report):
+            self.runs.reported(src, self.lives[dst], message)
             return
         if dst not in self.lives or (self.network.drop is not None and self.network.drop(src, dst, message)):
             return

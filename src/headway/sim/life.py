@@ -6,9 +6,10 @@ import msgspec
 
 from headway.core.ports import Node
 from headway.core.units import Ns
-from headway.sim.ahead import Run
+from headway.sched.nodes import ControlNode, FrontNode
 from headway.sim.executor import SimEngine, SimExecutor
 from headway.sim.painter import Painter
+from headway.sim.run import Run
 from headway.sim.truth import StepTruth
 
 
@@ -29,6 +30,7 @@ class Life:
         self.executor: SimExecutor | None = None
         self.run: Run | None = None  # of steps that are no events
         self.is_alive = True
+        self.hears = isinstance(node, FrontNode | ControlNode)
         self._busy_before_ns: Ns = 0  # of the lives before
 
     @property

@@ -3,7 +3,9 @@ import pytest
 
 from headway.bench.scenarios import read_scenario
 from headway.bench.simulated import simulate
+from headway.core.evidence import EvidenceRecord
 from headway.sim import probe
+from headway.sim.clients import Stream
 from headway.sim.probe import Probe
 from headway.sim.scenario import Scenario
 from headway.sim.sources import source_of
@@ -20,6 +22,18 @@ class Deaf:
     def decision(self, decision: object) -> None: ...
 
 
+class Kept(Deaf):
+    """Keeps what a client saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def request(self, record: object, stream: object) -> None:
+        assert isinstance(record, EvidenceRecord)
+        assert isinstance(stream, Stream)
+        self.seen.append((msgspec.json.encode(record), tuple(stream.times_ns)))
+
+
 def scenario(sample_ms: float = 1000.0) -> Scenario:
     return read_scenario(None, {**CHANGES, "sim.sample_ms": sample_ms})
 
@@ -33,8 +47,24 @@ def looked(sample_ms: float) -> tuple[System, Probe]:
 
 
 def test_looking_changes_nothing() -> None:  # SPEC J6
-    digests = {simulate(scenario(sample_ms), log=True).system.sim.log.digest() for sample_ms in (3.0, 7.0, 1e6)}
-    assert len(digests) == 1
+    def digest(sample_ms: float, change: dict[str, object]) -> str:
+        chosen = read_scenario(None, {**CHANGES, "sim.sample_ms": sample_ms, **change})
+        return simulate(chosen, log=True).system.sim.log.digest()
+
+    assert len({digest(sample_ms, {"sim.jumps": False}) for sample_ms in (3.0, 7.0, 1e6)}) == 1
+
+
+def test_looking_cuts_what_ran_ahead_and_changes_no_answer() -> None:
+    """Steps that nobody looked at are told in one piece, or in several: to the same effect."""
+
+    def answers(sample_ms: float) -> list[tuple[object, ...]]:
+        ran = Kept()
+        system = System(scenario(), source_of(scenario()), ran)
+        Probe(system, sample_ms)
+        system.sim.serve(None)
+        return ran.seen
+
+    assert answers(3.0) == answers(7.0) == answers(1e6)
 
 
 def test_looks_are_bounded_and_keep_mean_and_peak(monkeypatch: pytest.MonkeyPatch) -> None:

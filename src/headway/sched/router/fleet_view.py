@@ -141,8 +141,9 @@ class Replica:
         others = self._others_waiting * self._uncached_mean + self._others * self._unseen_tokens
         return own + others, 0.5 * others
 
-    def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
-        """Fold in a report; one that is older than the last is dropped."""
+    def hear(self, report: ReplicaReport, at_ns: Ns, earlier: Sequence[Ns] = ()) -> None:
+        """Fold in a report; one that is older than the last is dropped. At the `earlier` times others came that said
+        the same of queue and requests."""
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
@@ -165,6 +166,10 @@ class Replica:
         self.source, self.host, self.is_draining = report.source, report.host, report.draining
         self.adapters, self.adapters_max = report.adapters, report.adapters_max
         self._learn()
+        for heard_ns in earlier:
+            unseen = self._unseen_tokens * (1.0 + self._others)
+            self._backlog.hear(report.waiting_prefill_tokens, unseen, self.prefill_tokens_per_s, heard_ns)
+            self._hear_others(report)
         unseen = self._unseen_tokens * (1.0 + self._others)
         self._backlog.hear(report.waiting_prefill_tokens, unseen, self.prefill_tokens_per_s, at_ns)
         self.look(at_ns)

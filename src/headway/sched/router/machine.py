@@ -114,11 +114,11 @@ class Router:
     def _policies(self) -> list[RoutingPolicy]:
         return [self.choices.policy, *self.choices.by_model.values()]
 
-    def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
-        """Fold in a report of a replica that is there."""
+    def hear(self, report: ReplicaReport, at_ns: Ns, earlier: Sequence[Ns] = ()) -> None:
+        """Fold in a report of a replica that is there, and those at `earlier` times that said the same."""
         replica = self.replicas.get(report.replica)
         if replica is not None and replica.incarnation == report.incarnation:
-            replica.hear(report, at_ns)
+            replica.hear(report, at_ns, earlier)
             self.index.heard(report)
 
     def forecast(self, request: Request, at_ns: Ns) -> list[Candidate]:
