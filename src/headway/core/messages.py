@@ -37,9 +37,7 @@ class TokenScores(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Run this request as `epoch`.
-
-    `emitted` tokens were already streamed (resume). `target`: hand the KV to that replica after the prefill (P/D);
+    """Run this request as `epoch`. `emitted` tokens were already streamed (resume). `target`: hand the KV to that replica after the prefill (P/D);
     `transfer` names the reservation there. `pull`: fetch the beginning of the prompt from another replica first.
     """
 
@@ -128,7 +126,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
     step: int
     scores: tuple[TokenScores | None, ...] = ()  # empty: nobody asked
     cached: tuple[tuple[int, int], ...] = ()  # (row, prefix hit tokens), with a first output
-    # Without content (`sched/beats.py`). `left` no longer follow; then who does gets `beat`; then come the rows.
+    # Without content (`sched/beats.py`): `left` no longer follow, who does gets `beat`, and then come the rows.
     left: tuple[RequestId, ...] = ()
     beat: int = -1  # a token for everybody who follows; negative: none
     follow: tuple[int, ...] = ()  # rows whose next tokens come with the beats
@@ -173,7 +171,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
     report: ReplicaReport
     decisions: tuple[Decision, ...] = ()
-    earlier: tuple[Ns, ...] = ()  # when others like it were sent, or arrived, that nobody looked at
+    earlier: tuple[Ns, ...] = ()  # when others like it came
 
 
 class Probed(msgspec.Struct, frozen=True, tag=True):

@@ -38,7 +38,6 @@ _SPEAKING: Final = (SeqState.JOINING, SeqState.DECODE, SeqState.STALLED, SeqStat
 _ALONE: Final = NodeId("rep-0")
 PREFILL_SAMPLE: Final = 4
 
-
 Outputs = Callable[[int], Sequence[int]]
 
 
@@ -240,16 +239,15 @@ class LlmMachine(Reporting):
         m = self.state
         m.visits += len(bucket)
         grants = grant_all(m, bucket) if bucket else ()
-        decodes, kv_tokens = m.decodes, m.kv_base + m.decodes * (step + 1)
-        belief = m.belief
+        decodes, kv_tokens, belief = m.decodes, m.kv_base + m.decodes * (step + 1), m.belief
         if belief is not None and (belief.observed < LESSONS_EAGER or step % STEADY_SAMPLE == 0):
             m.open_shapes[step] = StepShape(decodes, kv_tokens, 0, 0)
-        more = ahead.steps_alike(m, step)
         m.step, m.last_kind = step, "decode"
-        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens, ahead=more)
+        further = ahead.steps_alike(m, step)
+        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens, ahead=further)
 
     def steps_done(self, last: int, depth: int, took_ns: Sequence[Ns]) -> list[StepPlan]:
-        """Fold in the open steps up to `last`, and all steps ahead that were run unasked (`ahead.steps_done`)."""
+        """Fold in what was run ahead (`ahead.steps_done`)."""
         return ahead.steps_done(self.state, last, depth, took_ns)
 
     def _commit(self, draft: Draft) -> StepPlan:

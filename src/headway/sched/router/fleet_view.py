@@ -142,8 +142,7 @@ class Replica:
         return own + others, 0.5 * others
 
     def hear(self, report: ReplicaReport, at_ns: Ns, earlier: Sequence[Ns] = ()) -> None:
-        """Fold in a report; one that is older than the last is dropped. At the `earlier` times others came that said
-        the same of queue and requests."""
+        """Fold in a report, unless it is older than the last. Others, at `earlier` times, said the same of the queue."""
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
