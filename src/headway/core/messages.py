@@ -37,9 +37,9 @@ class TokenScores(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Run this request as `epoch`. `emitted` tokens were already streamed (resume). `target`: hand the KV to that replica after the prefill (P/D);
-    `transfer` names the reservation there. `pull`: fetch the beginning of the prompt from another replica first.
-    """
+    """Run this request as `epoch`. `emitted` tokens were already streamed (resume). `target`: hand the KV to that
+    replica after the prefill (P/D); `transfer` names the reservation there. `pull`: fetch the beginning of the prompt
+    from another replica first."""
 
     request: Request
     epoch: int

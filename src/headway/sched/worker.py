@@ -147,8 +147,13 @@ class LlmWorker:
 
     # Steps
 
-    def step_done(self, done: StepDone) -> StepPlan | None:
-        """Fold in a step: marks, tokens, ends, in this order; return its plan. A voided step is ignored."""
+    def step_done(self, done: StepDone | StepsDone) -> StepPlan | None:
+        """Fold in a step: marks, tokens, ends, in this order; return its plan. A voided step is ignored. Those that ran
+        ahead have nothing to say."""
+        if type(done) is StepsDone:
+            self._steps_done(done)
+            return None
+        assert type(done) is StepDone
         opened = self.open.pop(done.step, None)
         if opened is None:
             return None
@@ -174,7 +179,7 @@ class LlmWorker:
         self.last_done, self._last_done_ns = done.step, done.at_ns
         return plan
 
-    def steps_done(self, done: StepsDone) -> None:
+    def _steps_done(self, done: StepsDone) -> None:
         """Fold in steps that were run ahead; what is open then is as if each had been planned."""
         last, depth = done.first + len(done.timings) - 1, len(done.planned_ns)
         tokens, fold, learn = self.open[done.first].plan.decodes, self.sums.fold, self.rates.step

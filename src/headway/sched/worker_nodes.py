@@ -96,7 +96,7 @@ class WorkerNode:
             if plan is not None:
                 self.transfers.departures.folded(plan)
         elif type(event) is StepsDone:  # nothing is planned, and a timer asks for the report
-            worker.steps_done(event)
+            worker.step_done(event)
             effects, worker.out = worker.out, []
             return effects
         else:

@@ -207,12 +207,14 @@ class Runs:
 
     # Reports
 
-    def is_owed(self, run: Run, at_ns: Ns) -> bool:
-        """A replica's report is due; True: nobody would act on it, and it will be made when somebody looks."""
-        if not run.is_brisk or self._is_wanted():
-            return False
-        run.report_ns = at_ns
-        return True
+    def rang(self, due: "tuple[Life, TimerFired]") -> None:
+        """A replica's report is due. Where nobody would act on it, it will be made when somebody looks."""
+        life, event = due
+        run = life.run
+        if run is None or not life.is_alive or not run.is_brisk or self._is_wanted():
+            self._sim.happen(due)
+        else:
+            run.report_ns = event.at_ns
 
     def _is_wanted(self) -> bool:
         nodes = (life.node for life in self._sim.lives.values() if life.hears and life.is_alive)
@@ -232,7 +234,7 @@ class Runs:
         """The timer of the next report is an event again."""
         at_ns, run.report_ns = run.report_ns, None
         if at_ns is not None:
-            self._sim.schedule(at_ns, self._sim.rang, (run.life, TimerFired(at_ns, REPORT_TIMER, REPORT_TIMER)))
+            self._sim.schedule(at_ns, self.rang, (run.life, TimerFired(at_ns, REPORT_TIMER, REPORT_TIMER)))
 
     def _pay(self, run: Run) -> None:
         """Make the last report that is owed by now; and the one before, where that is what has arrived by now."""

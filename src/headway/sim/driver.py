@@ -251,13 +251,7 @@ class Simulation:
         if timer != REPORT_TIMER:
             self.schedule(at_ns, self.happen, (life, TimerFired(at_ns, timer, timer)))
         elif not self.runs.takes(life, at_ns):
-            self.schedule(at_ns, self.rang, (life, TimerFired(at_ns, timer, timer)))
-
-    def rang(self, due: tuple[Life, TimerFired]) -> None:
-        """A report is due at a replica."""
-        life, event = due
-        if life.run is None or not life.is_alive or not self.runs.is_owed(life.run, event.at_ns):
-            self.happen(due)
+            self.schedule(at_ns, self.runs.rang, (life, TimerFired(at_ns, timer, timer)))
 
     def _send(self, life: Life, effect: Send) -> None:
         src, dst, message = life.node.id, effect.dst, effect.message

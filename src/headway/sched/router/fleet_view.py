@@ -142,7 +142,7 @@ class Replica:
         return own + others, 0.5 * others
 
     def hear(self, report: ReplicaReport, at_ns: Ns, earlier: Sequence[Ns] = ()) -> None:
-        """Fold in a report, unless it is older than the last. Others, at `earlier` times, said the same of the queue."""
+        """Fold in a report, unless an older one. Others, at `earlier` times, said the same of the queue."""
         if self.report is not None and report.number <= self.report.number:
             return
         self.report, self.heard_ns = report, at_ns
