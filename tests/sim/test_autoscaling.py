@@ -115,3 +115,24 @@ def test_under_a_lasting_load_nobody_who_serves_is_drained() -> None:  # SPEC A1
     loaded_ns = lasting.count / lasting.arrivals.rate_per_s * NS_PER_S
     assert [d.chosen for d in kept.decisions if d.kind == "scale" and d.at_ns < loaded_ns]
     assert not [decision for decision in kept.decisions if decision.kind == "drain" and decision.at_ns < loaded_ns]
+
+
+def test_a_pool_shrinks_under_a_load_that_fewer_carry_and_loses_nothing() -> None:  # SPEC A12
+    """A burst grows it; what goes on after it, without a pause, one or two replicas carry."""
+    after = msgspec.structs.replace(BURST, name="after", count=500, arrivals=Poisson(rate_per_s=5.0))
+    base = _scenario(start_s=2.0, lead_s=3.0)
+    assert base.front.scaling is not None
+    scaling = msgspec.structs.replace(base.front.scaling, idle_s=900.0, calm_s=15.0)
+    front = msgspec.structs.replace(base.front, scaling=scaling)
+    system, kept = ran(msgspec.structs.replace(base, workload=(BURST, after), front=front))
+    assert all(record.outcome == "ok" for _, _, record in kept.ended)
+    assert len(kept.ended) == BURST.count + after.count
+    wishes = [(d.at_ns / NS_PER_S, d.chosen) for d in kept.decisions if d.kind == "scale"]
+    grown_s = max(at_s for at_s, chosen in wishes if chosen == "grow")
+    shrunk = [at_s for at_s, chosen in wishes if chosen == "shrink"]
+    assert shrunk
+    assert grown_s + scaling.calm_s <= min(shrunk) < 100.0  # under load, and not back and forth
+    (owned,) = system.owned
+    assert len(owned.held) < len(_replicas(kept))
+    late = [stream.ttft_ns for offered, stream, _ in kept.ended if offered.request.id.startswith("req-after")][-200:]
+    assert max(wait or 0 for wait in late) < 2 * NS_PER_S

@@ -34,6 +34,7 @@ class PoolFigures(msgspec.Struct, frozen=True):
     queued: int
     wait_s: float  # expected now
     predicted_s: float  # when a replica that starts now would serve
+    wish: Literal["grow", "hold", "shrink"] = "hold"  # hold: `wanted` is only what serves; leave alone what starts
 
 
 class KvEvents(msgspec.Struct, frozen=True):

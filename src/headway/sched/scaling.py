@@ -1,12 +1,13 @@
 """Looks at the pools of a front now and then, and records when one should have more or fewer replicas (SPEC A12)."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from headway.core.decisions import Alternative, Decision
 from headway.core.effects import Effect, Record, WakeAt
 from headway.core.ids import ModelId, NodeId, TimerId
 from headway.core.reports import PoolFigures
-from headway.core.request import Request
+from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.sched.admission.queue import GlobalQueue
 from headway.sched.book import Book
@@ -15,6 +16,7 @@ from headway.sched.router.fleet_view import Replica
 from headway.sched.router.machine import PdPools, Router
 
 SCALE_TIMER: Final = TimerId("scale")
+SMOOTHING: Final = 0.9  # weight of the past in a rate of arrival, per look
 
 
 class ScalingWatch:
@@ -33,6 +35,8 @@ class ScalingWatch:
         self._slo_ns: dict[ModelId, Ns] = {}  # the tightest since the last look
         self._asked: dict[Pool, None] = {}  # pools that requests came for, with replicas or without
         self._wanted: dict[Pool, int] = {}
+        self._come: dict[ModelId, tuple[int, int]] = {}  # requests and prompt tokens since the last look
+        self._rates: dict[ModelId, tuple[float, float]] = {}  # of these per second, smoothed
 
     def arrived(self, request: Request, at_ns: Ns) -> None:
         """A request came: there is something to look at."""
@@ -41,6 +45,9 @@ class ScalingWatch:
         if due_ns is not None:
             slo_ns = max(1, due_ns - request.arrived_ns)
             self._slo_ns[request.model] = min(slo_ns, self._slo_ns.get(request.model, slo_ns))
+        count, tokens = self._come.get(request.model, (0, 0))
+        prompt = 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
+        self._come[request.model] = count + 1, tokens + prompt
         self._asked[request.model, "prefill" if self._pools.prefill else "mixed"] = None
         self._set(at_ns)
 
@@ -52,6 +59,7 @@ class ScalingWatch:
     def look(self, at_ns: Ns) -> None:
         """The timer fired."""
         self._is_set = False
+        self._smooth()
         self.figures = tuple(self._scaling.look(self._loads(at_ns), at_ns))
         self._slo_ns.clear()
         for figures in self.figures:
@@ -60,6 +68,27 @@ class ScalingWatch:
             self._busy_ns = at_ns
         if at_ns - self._busy_ns <= self._idle_ns:
             self._set(at_ns)
+
+    def _smooth(self) -> None:
+        """Rates of arrival; a fleet that did not look for a while, as nobody came, goes on where it was."""
+        for model in {**self._rates, **self._come}:
+            before, news = self._rates.get(model), self._come.get(model, (0, 0))
+            now = news[0] / self._scaling.params.interval_s, news[1] / self._scaling.params.interval_s
+            keep = 0.0 if before is None else SMOOTHING
+            old = before or (0.0, 0.0)
+            self._rates[model] = keep * old[0] + (1 - keep) * now[0], keep * old[1] + (1 - keep) * now[1]
+        self._come.clear()
+
+    def _busy(self, model: str, kind: str, members: Sequence[Replica], device_s: float) -> float | None:
+        """Replicas' worth of load: pictures by their device time, text by its prompts or its KV, whichever is more."""
+        requests_per_s, tokens_per_s = self._rates.get(ModelId(model), (0.0, 0.0))
+        if members and all(replica.denoise_cost is not None for replica in members):
+            return requests_per_s * device_s if device_s else None
+        rates = [replica.prefill_tokens_per_s for replica in members]
+        if not members or min(rates) <= 0 or not all(replica.kv_tokens_total for replica in members):
+            return None
+        held = sum(replica.kv_usage for replica in members)
+        return held if kind == "decode" else max(held, tokens_per_s * len(rates) / sum(rates))
 
     def _tell(self, figures: PoolFigures, at_ns: Ns) -> None:
         pool = (figures.model, figures.pool)
@@ -101,4 +130,5 @@ class ScalingWatch:
         wait_s = max(prefill_s if kind != "decode" else 0.0, waiting * device_s / max(1, len(members)))
         slo_ns = self._slo_ns.get(ModelId(model))
         slo_s = self._scaling.params.slo_s if slo_ns is None else s_from_ns(slo_ns)
-        return PoolLoad(model, kind, len(members), waiting, running, wait_s, slo_s)
+        busy = self._busy(model, kind, members, device_s)
+        return PoolLoad(model, kind, len(members), waiting, running, wait_s, slo_s, busy)

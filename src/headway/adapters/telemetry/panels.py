@@ -123,6 +123,7 @@ PANELS: Final = (
         (
             ("{{model}} {{pool}} has", "headway_pool_replicas"),
             ("{{model}} {{pool}} wants", "headway_pool_replicas_wanted"),
+            ("{{model}} {{pool}} wish", "headway_pool_wish"),
         ),
         "Scaling signals of every pool, with front.scaling set.",
     ),

@@ -1,10 +1,13 @@
 """Prometheus families of the scaling signals (SPEC A12): what each pool has, and what it should have."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from headway.core.reports import PoolFigures
+
+_WISHES: Final = {"grow": 1, "hold": 0, "shrink": -1}
 
 
 def pool_metrics(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
@@ -17,9 +20,14 @@ def pool_metrics(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
         GaugeMetricFamily(
             "headway_pool_predicted_wait_seconds", "The same when a replica that starts now would serve.", labels=labels
         ),
+        GaugeMetricFamily(
+            "headway_pool_wish",
+            "1: grow to the wanted replicas, -1: shrink to them, 0: no wish, leave alone what starts.",
+            labels=labels,
+        ),
     )
     for figures in pools:
-        values = (figures.replicas, figures.wanted, figures.wait_s, figures.predicted_s)
+        values = (figures.replicas, figures.wanted, figures.wait_s, figures.predicted_s, _WISHES[figures.wish])
         for family, value in zip(families, values, strict=True):
             family.add_metric([figures.model, figures.pool], value)
     yield from families
