@@ -20,6 +20,7 @@ from headway.sched.diffusion.params import DiffusionParams, check, order_policy
 
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
+_BATCH: Final = 4  # pictures together in the warm-up, at most
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -166,27 +167,20 @@ def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
 
 
 def _probes(model: DiffusionSettings) -> Probes:
-    """The usual request, and the largest that the configuration names."""
+    """Every shape that the configuration names, the usual one first: all of them are warm before ready (SPEC F8)."""
     looks = picture_card(model, 0).pictures
     assert looks is not None  # of every model here
-    sizes = sorted({model.size, *model.sizes}, key=_pixels)
-    lengths = [frames_of(seconds, looks) if model.fps else 1 for seconds in (model.seconds[0], max(model.seconds))]
     passes = model.guided_passes if model.guidance_scale > 1 else 1
-    usual = DenoiseShape(*_sides(model.size), lengths[0], passes)
-    largest = DenoiseShape(*_sides(sizes[-1]), lengths[1], passes)
-    shapes = tuple(dict.fromkeys((usual, largest)))
-    return Probes(shapes, min(4, model.scheduler.batch_max), "mp4" if model.fps else "png", model.fps)
+    lengths = [frames_of(seconds, looks) for seconds in model.seconds] if model.fps else [1]
+    named = [(size, frames) for size in (model.size, *model.sizes) for frames in lengths]
+    shapes = dict.fromkeys(DenoiseShape(*_sides(size), frames, passes) for size, frames in named)
+    return Probes(tuple(shapes), min(_BATCH, model.scheduler.batch_max), "mp4" if model.fps else "png", model.fps)
 
 
 def _sides(size: str) -> tuple[int, int]:
     """Height and width."""
     width, height = size.split("x")
     return int(height), int(width)
-
-
-def _pixels(size: str) -> int:
-    height, width = _sides(size)
-    return height * width
 
 
 def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:

@@ -88,16 +88,18 @@ def test_a_model_needs_a_folder_with_a_pipeline(fields: str, tmp_path: Path) -> 
         configured("diffusion=[{name='a', engine='synthetic', folder='x'}]")
 
 
-def test_a_pipeline_is_measured_on_the_usual_request_and_the_largest() -> None:
+def test_every_shape_that_is_named_is_run_before_ready() -> None:
+    # SPEC F8
     model = DiffusionSettings(name="a", folder="x", sizes=("64x64", "128x96", "96x64"), steps=8)
     spec = diffusion_spec(model)
     assert spec.pipeline is not None
     assert Path(spec.pipeline.folder).is_absolute()
     assert spec.probes is not None
-    assert spec.probes.shapes == (DenoiseShape(64, 64, passes=2), DenoiseShape(96, 128, passes=2))
+    sides = [(64, 64), (96, 128), (64, 96)]
+    assert spec.probes.shapes == tuple(DenoiseShape(height, width, passes=2) for height, width in sides)
     film = diffusion_spec(DiffusionSettings(name="a", folder="x", fps=4, guidance_scale=1.0)).probes
     assert film is not None
-    assert [(shape.frames, shape.passes) for shape in film.shapes] == [(16, 1), (48, 1)]
+    assert [(shape.frames, shape.passes) for shape in film.shapes] == [(16, 1), (32, 1), (48, 1)]
     assert (film.form, film.fps) == ("mp4", 4)
 
 
