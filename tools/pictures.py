@@ -289,7 +289,7 @@ def broken(runs: Runs) -> str:
 def orders(runs: Runs) -> str:
     """Pictures and videos, by order and by pools."""
     kinds: dict[str, Changes] = {}
-    for order in ("fifo", "sjf", "aging"):
+    for order in ("fifo", "sjf", "sjf_aging"):
         scheduler = {"order": {"type": order}, "steps_per_plan": 4, "batch_max": 1}
         pool = {"name": "all", "kind": "diffusion", "model": "Wan2.1-1.3B", "replicas": 2}
         kinds[order] = {"pools": [{**pool, "execution": {"vae_tiles": 2}, "diffusion": scheduler}]}
