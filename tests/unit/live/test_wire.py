@@ -1,12 +1,21 @@
 import asyncio
 
+import msgspec
 import pytest
 
 from headway.core.events import Proposal
 from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Submit, Tokens
 from headway.core.plans import CopyPlan, StepTiming
-from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams
+from headway.core.request import (
+    Content,
+    DiffusionRequest,
+    LlmRequest,
+    LoraUse,
+    SamplingParams,
+    Slo,
+    TraceContext,
+)
 from headway.live.wire import (
     FRAME_BYTES_MAX,
     Beat,
@@ -46,6 +55,50 @@ FRAMES: list[Frame] = [
     Gather(GroupId("g"), 3, Proposal("decode", 1, 1), 9),
     Spans((StepSpan(1, "decode", 2, 9, 0, 0, 3, StepTiming(4, 5, 6)),)),
 ]
+
+PAINTED = DiffusionRequest(
+    id=RequestId("img_1"),
+    tenant=TenantId("t"),
+    model=ModelId("m"),
+    steps=4,
+    height=64,
+    width=96,
+    seed=2**62,
+    arrived_ns=5,
+    slo=Slo(e2e_deadline_ns=9),
+    urgency=-1,
+    frames=17,
+    fps=4,
+    guidance_scale=2.5,
+    passes=2,
+    n=3,
+    reference_tokens=7,
+    strength=0.25,
+    loras=(LoraUse("outline", 0.0), LoraUse("neon", 0.5)),
+    control_nets=("edge",),
+    image_prompts=1,
+    solver="unipc",
+    quality="high",
+    dtype="float32",
+    deterministic=True,
+    content=Content("größer", "blue", (b"\x89PNG", b"\xff\xd8"), b"mask", "webp", 60, 2),
+    begun=2,
+    checkpoint=b"\x00\x01",
+    save_every=3,
+    tenant_weight=2,
+    allow_degrade=("steps",),
+    trace=TraceContext("a", "b", None, True, "image_generation"),
+)
+
+
+def test_no_field_of_a_picture_is_lost_on_the_way_to_its_replica() -> None:
+    # vllm-omni#4900: extras were lost between processes; vllm-omni#2149: scale 0 is not absent
+    for struct in (PAINTED, PAINTED.content):
+        for field in msgspec.structs.fields(type(struct)):
+            assert getattr(struct, field.name) != field.default, f"{field.name} has its default: the claim is empty"
+    frame = Envelope(NodeId("front"), NodeId("rep-2"), Submit(PAINTED, 1))
+    (read,) = read_all(encode(frame))
+    assert read == frame
 
 
 def read_all(raw: bytes) -> list[Frame]:

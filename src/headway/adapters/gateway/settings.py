@@ -54,7 +54,7 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: PositiveFloat = 75.0  # of an idle connection: longer than clients keep theirs, or they race its end
     body_bytes: PositiveInt = 8 * 1024 * 1024
     body_timeout_s: PositiveFloat = 30.0
-    upload_bytes: PositiveInt = 32 * 1024 * 1024  # of a body that may hold pictures
+    upload_bytes: Annotated[int, Meta(ge=1, le=48 * 1024 * 1024)] = 32 * 1024 * 1024  # frames to replicas hold 64 MiB
     pictures: Annotated[int, Meta(ge=1, le=16)] = 16  # in one request
     picture_pixels: PositiveInt = 16 * 1024 * 1024  # of one of them, by its header: nothing larger is decoded
     result_cache_bytes: Annotated[int, Meta(ge=0)] = 64 * 1024 * 1024  # answers to `deterministic` requests, kept

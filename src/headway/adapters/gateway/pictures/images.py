@@ -96,7 +96,7 @@ class ImageRuns:
             return known
         self.check_duration(asked)
         answer = await self._run(call)
-        if keeps and answer is not None:
+        if keeps and answer is not None and answer.degraded is msgspec.UNSET:  # with less load it would be another one
             self._cache.put(tenant, asked.digest, answer)
         return answer
 

@@ -295,6 +295,16 @@ def test_a_deterministic_request_is_answered_again_without_device_time() -> None
     run(test)
 
 
+def test_a_degraded_answer_is_not_given_again() -> None:
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.degraded = (("steps", 2),)
+        for _ in range(2):
+            assert "cached" not in (await studio.draw(deterministic=True, allow_degrade=["steps"])).json()
+
+    run(test)
+
+
 def test_the_kept_answers_are_bounded() -> None:
     async def test() -> None:
         studio = Studio(GatewaySettings(limits=LimitSettings(result_cache_bytes=50)))
