@@ -10,6 +10,7 @@ from headway.sched.nodes import WorkerConfig
 from headway.sched.runtime.group import GroupParams
 from headway.sim.driver import SimParams
 from headway.sim.fleet import Fleet
+from headway.sim.network import NetworkParams
 
 A, B = NodeId("rep-0"), NodeId("rep-1")
 GROUP = GroupParams(GroupId("group-0"), (A, B), deadline_ms=50.0)
@@ -93,3 +94,18 @@ def test_a_rank_that_stays_silent_is_lost_to_the_others() -> None:  # SPEC D2
     assert lockstep is not None
     assert not ran.worker(0).worker.open
     assert ran.worker(0).worker.machine.live == 1
+
+
+def test_a_failed_step_voids_the_proposal_for_the_next_one() -> None:  # SPEC D2, B6
+    """At every moment of a step: while the next one is proposed, agreed on, or running."""
+    llm = LlmParams(max_seqs=16, step_tokens=512, async_depth=2)
+    for place in range(12):
+        slow = SimParams(check=True, log=True, network=NetworkParams(gather_ns=8 * NS_PER_MS))
+        ran = fleet(group=GROUP, llm=llm, worker=WorkerConfig(credits=2), sim=slow)
+        requests = mix(8, seed=place)
+        ran.offer(requests)
+        executor = ran.sim.lives[A].executor
+        assert executor is not None
+        ran.sim.at((12 + place) * NS_PER_MS + place * 137_000, lambda _, e=executor: e.fail_next())  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+        served(ran)
+        assert wrong(ran, requests) == []

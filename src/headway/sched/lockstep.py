@@ -66,6 +66,11 @@ class Lockstep:
         self._worker.void(StepFailed(event.at_ns, event.cause, 0, f"{event.node} was lost"), plan)
         return True
 
+    def take_back(self) -> StepPlan | None:
+        """An engine failure voids what was proposed too; the others run that step, and here a dummy does."""
+        plan, self._plan = self._plan, None
+        return plan
+
     def joined(self, event: PeerJoined) -> None:
         """A member is there: a new generation begins once all are."""
         if self._group.joined(event.node, event.incarnation):

@@ -201,11 +201,12 @@ class LlmWorker:
         stay = self.stays.get(seq)
         return () if stay is None else stay.outputs
 
-    def step_failed(self, event: StepFailed) -> bool:
-        """An engine step failed; after too many in a row the requests are given up. False for a step voided before."""
+    def step_failed(self, event: StepFailed, proposed: StepPlan | None = None) -> bool:
+        """An engine step failed, and what was `proposed` goes with it; after too many in a row the requests are given
+        up. False for a step voided before."""
         if event.step not in self.open:
             return False
-        self.void(event, None)
+        self.void(event, proposed)
         self._failures += 1
         if self._failures > self._limits.failures_max:
             for stay in list(self.stays.values()):

@@ -132,7 +132,9 @@ class WorkerNode:
             case CopyArrived():
                 self.transfers.copy_arrived(event)
             case StepFailed():
-                if worker.step_failed(event):
+                is_open = event.step in worker.open
+                proposed = self.lockstep.take_back() if is_open and self.lockstep is not None else None
+                if worker.step_failed(event, proposed):
                     self.transfers.voided()
             case TimerFired():
                 self._timer(event, event.timer, event.at_ns)
