@@ -4,6 +4,7 @@ from statistics import correlation, fmean, pstdev
 
 import msgspec
 import pytest
+from tests.sim.draws import Workload, requests
 
 from headway.core.draw import draw_unit
 from headway.core.ids import NodeId
@@ -21,7 +22,6 @@ from headway.sched.router.machine import PdPools
 from headway.sim.fleet import Fleet, FleetParams
 from headway.sim.truth import LinearTruth
 from headway.workload.lengths import Lengths
-from headway.workload.requests import Workload, requests
 
 VOCAB = 500
 ROUTER = PolicyChoice("least_tokens")  # the same whatever the default is: admission is studied here

@@ -1,5 +1,7 @@
 """Scaling signals of a whole fleet: a burst asks for more, silence for less (SPEC A12, L-3)."""
 
+from tests.sim.draws import Workload, requests
+
 from headway.core.units import NS_PER_S
 from headway.engines.synthetic.engine import SyntheticParams
 from headway.sched.fleet.scaling import ScalingParams
@@ -8,7 +10,6 @@ from headway.sched.nodes import FrontConfig
 from headway.sim.fleet import FRONT, Fleet, FleetParams
 from headway.sim.truth import LinearTruth
 from headway.workload.lengths import Lengths
-from headway.workload.requests import Workload, requests
 
 SCALING = ScalingParams(interval_s=1.0, lead_s=5.0, slo_s=2.0, idle_s=30.0)
 

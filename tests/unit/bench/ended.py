@@ -1,5 +1,7 @@
 """Requests that ended, for tests of what a run leaves behind: made by hand, or by a small simulated fleet."""
 
+from tests.sim.draws import Workload, requests
+
 from headway.bench.ends import RequestEnd
 from headway.bench.outcome import Outcome
 from headway.bench.summary import Targets
@@ -9,7 +11,6 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.units import NS_PER_MS, Ns
 from headway.sim.fleet import FRONT, Fleet, FleetParams
 from headway.workload.lengths import Lengths
-from headway.workload.requests import Workload, requests
 
 NO_TARGETS = Targets()
 WORKLOAD = Workload(rate_per_s=40, count=60, tenants=2, prompt=Lengths(mean=64.0), output=Lengths(mean=12.0))
