@@ -187,6 +187,7 @@ class Held(msgspec.Struct, frozen=True):
     request: RequestId
     epoch: int
     next_index: int
+    tokens: int = 0  # whose KV is resident; 0: none is, or nobody counts them
 
 
 class Holding(msgspec.Struct, frozen=True, tag=True):

@@ -119,6 +119,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()  # further names that it serves, adapters included
     source: Literal["engine", "scrape", "counted"] = "engine"  # exact; an upstream's metrics; only our own counts
     block_size: int = 0  # tokens per KV block; 0: unknown
+    blocked_tokens: int = 0  # KV that the head of its queue needs and did not find free; 0: no head waits for blocks
     adapters: tuple[str, ...] = ()  # LoRA adapters that are loaded
     adapters_max: int = 0  # how many fit; 0: unknown or none
     host: str = ""  # machine, for the topology penalty

@@ -75,6 +75,9 @@ class ReplicaNumbers(Protocol):
     def kv_blocks_free(self) -> int: ...
 
     @property
+    def blocked_tokens(self) -> int: ...
+
+    @property
     def block_size(self) -> int: ...
 
     @property
@@ -177,6 +180,7 @@ class Reporter:
             counters=tuple(sorted({**machine.counters(), "step_ns": numbers.rates.steps_ns}.items())),
             accounts=tuple(machine.accounts()),
             block_size=machine.block_size,
+            blocked_tokens=machine.blocked_tokens,
             step_cost=machine.step_cost,
             kv_events=self._cached(numbers.cache),
             denoise_cost=None if denoise is None else denoise.denoise_cost,

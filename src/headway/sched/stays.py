@@ -10,7 +10,7 @@ from headway.core.decisions import Decision
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId
 from headway.core.plans import StepPlan, StepTiming
-from headway.core.request import Request
+from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns
 from headway.sched.beats import Row
 
@@ -111,6 +111,12 @@ class Stay(Row):
     def is_resident(self) -> bool:
         """True when the KV of all its tokens but the last is written here."""
         return self.token_step > self.lost_step
+
+    @property
+    def resident_tokens(self) -> int:
+        """Tokens whose KV is written here; 0 while it waits, prefills, or makes pictures."""
+        request = self.request
+        return request.prompt_tokens + len(self.outputs) if isinstance(request, LlmRequest) and self.is_resident else 0
 
     @property
     def outputs(self) -> list[int]:

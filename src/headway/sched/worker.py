@@ -114,7 +114,7 @@ class LlmWorker:
     def holding(self, src: NodeId, message: WhatDoYouHold, *, everything: bool) -> None:
         """Answer with what is held for that front, or with everything."""
         held = tuple(
-            Held(stay.request.id, stay.epoch, len(stay.outputs))
+            Held(stay.request.id, stay.epoch, len(stay.outputs), stay.resident_tokens)
             for stay in self.stays.values()
             if everything or stay.front == src
         )

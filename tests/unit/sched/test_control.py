@@ -56,6 +56,31 @@ def test_one_move_at_a_time_and_a_cooldown_after_it() -> None:  # SPEC C4
     assert tower.node.control.moved == 1
 
 
+def test_several_pairs_move_at_once_and_no_replica_is_in_two() -> None:  # SPEC C4
+    tower = Tower(MigrationParams(gain_tokens_min=100, moves_max=2))
+    names = [NodeId(f"rep-{place}") for place in range(6)]
+    asked: list[tuple[str, Message]] = []
+    for name, tokens in zip(names, (1000, 990, 980, 10, 20, 30), strict=True):
+        asked += tower.message(name, Report(report(name, 1, running=4, running_kv_tokens=tokens)))
+    sources = [dst for dst, message in asked if isinstance(message, WhatDoYouHold)]
+    assert len(sources) == len(set(sources)) == 2
+    moves = [tower.message(NodeId(dst), Holding(number + 1, HELD)) for number, dst in enumerate(sources)]
+    targets = [message.destination for ((_, message),) in moves if isinstance(message, Migrate)]
+    assert len({*sources, *targets}) == 4
+
+
+def test_a_replica_says_what_the_head_of_its_queue_lacks_and_gets_room() -> None:  # SPEC C4
+    tower = Tower()
+    free = report(LIGHT, 1, running=1, running_kv_tokens=500, kv_blocks_free=100, block_size=16)
+    tower.message(LIGHT, Report(free))
+    full = report(HEAVY, 1, running=4, running_kv_tokens=500, kv_blocks_free=2, block_size=16, blocked_tokens=160)
+    assert tower.message(HEAVY, Report(full)) == [(HEAVY, WhatDoYouHold(1))]
+    held = tuple(Held(RequestId(f"req-{tokens}"), 1, 9, tokens) for tokens in (400, 130, 20))
+    ((_, message),) = tower.message(HEAVY, Holding(1, held))
+    assert isinstance(message, Migrate)
+    assert (message.request, message.destination) == ("req-130", LIGHT)
+
+
 def test_balanced_replicas_are_left_alone_and_off_means_off() -> None:
     assert Tower().reports(heavy=100, light=90) == []
     assert Tower(None).reports() == []

@@ -13,6 +13,7 @@ class DiffusionNumbers:
     waiting_prefill_tokens = 0
     running_kv_tokens = 0
     kv_blocks_free = 0
+    blocked_tokens = 0
     block_size = 0
     step_cost: StepCoefficients | None = None  # its steps have another form: `DenoiseCoefficients`
 

@@ -5,6 +5,7 @@ from headway.core.ledger import AccountView
 from headway.core.reports import KvEvents, StepCoefficients
 from headway.sched.llm.audit import check_invariants
 from headway.sched.llm.handoff import Lending
+from headway.sched.llm.sequence import SeqState, blocks_for
 from headway.sched.llm.state import MachineState
 
 
@@ -60,6 +61,14 @@ class Reporting(Lending):
     def kv_blocks_free(self) -> int:
         """Blocks that an admission could take now, cached ones included."""
         return max(self.state.pool.available, 0)
+
+    @property
+    def blocked_tokens(self) -> int:
+        """Tokens of KV that the head of the queue needs, if it did not find them free."""
+        known = self.state.blocked
+        if known is None or known.head.state is not SeqState.WAITING:
+            return 0
+        return blocks_for(known.head.target, self.state.block_size) * self.state.block_size
 
     @property
     def block_size(self) -> int:
