@@ -4,7 +4,9 @@ Every accepted job is completed exactly once, its video is the one that an undis
 and told once.
 """
 
+import base64
 import contextlib
+import io
 import json
 import os
 import random
@@ -18,9 +20,11 @@ import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy
+from PIL import Image
 from tests.e2e.serving import HEADWAY, Server, children, environment
 
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
@@ -28,17 +32,26 @@ from headway.core.request import DiffusionRequest
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-CONFIG = """
-[model]
-replicas = 0
-[[diffusion]]
+VIDEOS = """
 name = "wan"
 engine = "synthetic"
 replicas = 2
 fps = 2
 seconds = [4]
-steps = {steps}
 size = "32x32"
+"""
+PICTURES = """
+name = "flux"
+folder = "models/tiny/image"
+replicas = 1
+size = "64x64"
+"""
+CONFIG = """
+[model]
+replicas = 0
+[[diffusion]]
+{model}
+steps = {steps}
 synthetic = {{ step_ms = {step_ms} }}
 [jobs]
 url = "sqlite:///{folder}/jobs.db"
@@ -67,6 +80,7 @@ class Storm(msgspec.Struct, frozen=True):
 
     kills: int
     seed: int
+    engine: Literal["synthetic", "torch"] = "synthetic"  # torch: pictures by the tiny model
     gateway_share: float = 0.4
     jobs_per_kill: int = 2
     steps: int = 16
@@ -126,7 +140,12 @@ class Site:
     def __init__(self, folder: Path, storm: Storm) -> None:
         self.folder = folder
         self._config = folder / "headway.toml"
-        self._config.write_text(CONFIG.format(folder=folder, secret=SECRET, steps=storm.steps, step_ms=storm.step_ms))
+        self.is_torch = storm.engine == "torch"
+        model = PICTURES if self.is_torch else VIDEOS
+        text = CONFIG.format(folder=folder, secret=SECRET, steps=storm.steps, step_ms=storm.step_ms, model=model)
+        if self.is_torch:
+            text = text.replace(f"synthetic = {{ step_ms = {storm.step_ms} }}\n", "")
+        self._config.write_text(text)
         self.server = self._start()
 
     def _start(self) -> Server:
@@ -183,6 +202,23 @@ class Site:
         except (OSError, ValueError):
             return None
 
+    @property
+    def path(self) -> str:
+        """Where jobs are made."""
+        return "/v1/images/generations" if self.is_torch else "/v1/videos"
+
+    def view(self, job: str) -> Any:  # JSON
+        """As its client sees it; None while nobody answers well."""
+        return self.call(f"/v1/{'images' if self.is_torch else 'videos'}/{job}")
+
+    def body(self, key: str, number: int) -> dict[str, object]:
+        """What the order `key` asks for."""
+        if self.is_torch:
+            colour = ("red", "blue", "green", "yellow")[number % 4]
+            prompt = f"a large {colour} circle on a white background"
+            return {"model": "flux", "prompt": prompt, "seed": number, "response_format": "b64_json"}
+        return {"model": "wan", "prompt": f"cat {key}", "seconds": "4", "seed": number}
+
     def stop(self) -> None:
         """In order."""
         self.server.process.send_signal(signal.SIGINT)
@@ -222,6 +258,8 @@ def ride(folder: Path, storm: Storm) -> Tally:
             _order(running, orders, receiver.url)
             assert time.monotonic() < deadline, "jobs are not accepted any more"
         _wait(running, [job for job in orders.values() if job is not None], receiver)
+        if running.is_torch:
+            tally.wrong = _other_pictures(running, orders)
         running.stop()
         _count(folder, orders, receiver, tally)
     receiver.close()
@@ -233,8 +271,9 @@ def _order(running: Site, orders: dict[str, str | None], hook: str) -> None:
     """Send what has no answer yet, under its key: the same one however often it is sent."""
     for number, (key, job) in enumerate(list(orders.items())):
         if job is None:
-            body = {"model": "wan", "prompt": f"cat {key}", "seconds": "4", "seed": number, "webhook_url": hook}
-            answer = running.call("/v1/videos", body, **{"idempotency-key": key})
+            body = {**running.body(key, number), "webhook_url": hook}
+            headers = {"idempotency-key": key, **({"prefer": "respond-async"} if running.is_torch else {})}
+            answer = running.call(running.path, body, **headers)
             if answer is not None:
                 orders[key] = answer["id"]
 
@@ -243,8 +282,8 @@ def _wait(running: Site, jobs: list[str], receiver: Receiver) -> None:
     deadline = time.monotonic() + OUTAGE_S + len(jobs)
     left = jobs
     while left:
-        assert time.monotonic() < deadline, f"not over: {[running.call(f'/v1/videos/{job}') for job in left[:3]]}"
-        views = {job: running.call(f"/v1/videos/{job}") for job in left}
+        assert time.monotonic() < deadline, f"not over: {[running.view(job) for job in left[:3]]}"
+        views = {job: running.view(job) for job in left}
         left = [job for job, view in views.items() if view is None or view["status"] in ("queued", "in_progress")]
         left = left or [job for job in jobs if job not in receiver.told]
         time.sleep(0.1)
@@ -253,11 +292,12 @@ def _wait(running: Site, jobs: list[str], receiver: Receiver) -> None:
 def _count(folder: Path, orders: dict[str, str | None], receiver: Receiver, tally: Tally) -> None:
     """What the table, the store and the receiver say, now that nobody writes any more."""
     with contextlib.closing(sqlite3.connect(folder / "jobs.db")) as table:
-        rows = {row[0]: row[1:] for row in table.execute("SELECT id, state, attempt, begun FROM jobs")}
+        rows = {row[0]: row[1:] for row in table.execute("SELECT id, state, attempt, begun FROM jobs WHERE attempt")}
+        kept = table.execute("SELECT count(*) FROM jobs WHERE NOT attempt").fetchone()[0]  # of synchronous answers
         bodies = dict(table.execute("SELECT job, body FROM job_inputs"))
         keys = dict(table.execute("SELECT job, key FROM job_outputs WHERE kind = 'video'"))
         hooks = dict(table.execute("SELECT job, count(*) FROM hooks GROUP BY job"))
-        metered = table.execute("SELECT sum(requests) FROM usage").fetchone()[0]
+        metered = table.execute("SELECT sum(requests) FROM usage").fetchone()[0] - kept
     tally.accepted = len(orders)
     tally.lost = [
         f"{job}: {rows.get(job or '')}" for job in orders.values() if rows.get(job or "", "?")[0] != "completed"
@@ -270,6 +310,21 @@ def _count(folder: Path, orders: dict[str, str | None], receiver: Receiver, tall
         tally.resumed += bool(attempt > 1 and begun)
         if job in keys and (folder / "objects" / keys[job]).read_bytes() != undisturbed(bodies[job]):
             tally.wrong.append(job)
+
+
+def _other_pictures(running: Site, orders: dict[str, str | None]) -> list[str]:
+    """Jobs whose picture is not what the same request gives now, alone; 1/255 is what a batch may change."""
+    wrong = []
+    for number, (key, job) in enumerate(orders.items()):
+        alone = running.call(running.path, running.body(key, number))
+        made = running.view(job or "")
+        first, second = (
+            numpy.asarray(Image.open(io.BytesIO(base64.b64decode(answer["data"][0]["b64_json"]))).convert("RGB"), int)
+            for answer in (alone, made)
+        )
+        if abs(first - second).max() > 1:
+            wrong.append(f"{job}: {abs(first - second).max()}")
+    return wrong
 
 
 def undisturbed(body: bytes) -> bytes:

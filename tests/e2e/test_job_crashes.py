@@ -1,7 +1,9 @@
 """kill -9 of gateway and workers at random moments: every accepted job completes once (SPEC H3, ComfyUI#1977)."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from tests.e2e.job_chaos import Storm, ride
 
 
@@ -11,3 +13,13 @@ def test_twenty_kills_lose_double_and_change_no_job(tmp_path: Path) -> None:
     tally.check()
     assert tally.gateway_kills + tally.worker_kills == 20
     assert tally.resumed > 0, "no job went on from a checkpoint: the kills prove nothing"
+
+
+@pytest.mark.slow  # every kill costs an import of torch and diffusers
+@pytest.mark.skipif(find_spec("diffusers") is None, reason="diffusers is not installed: no real engine to kill")
+def test_ten_kills_of_a_real_engine_lose_double_and_change_no_picture(tmp_path: Path) -> None:
+    # SPEC H3, F6
+    storm = Storm(10, 3, "torch", gateway_share=0.3, jobs_per_kill=1, steps=40, pause_s=3.0)
+    tally = ride(tmp_path, storm)
+    tally.check()
+    assert tally.gateway_kills + tally.worker_kills == 10
