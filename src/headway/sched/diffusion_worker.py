@@ -105,9 +105,8 @@ class DiffusionWorker:
             stay = self._stays[row.seq]
             stay.did(row.start + row.count, event.stages)
             self.out.append(Send(stay.front, Progress(stay.request.id, stay.epoch, stay.done, row.total)))
-            things = stay.told_of(made.get(row.seq, ()))
-            if things:
-                self.out.append(Send(stay.front, Artifacts(stay.request.id, stay.epoch, things)))
+            for thing in stay.told_of(made.get(row.seq, ())):  # one a message: ten large pictures fill no frame
+                self.out.append(Send(stay.front, Artifacts(stay.request.id, stay.epoch, (thing,))))
             if stay.done == row.total:
                 self._finish(stay, FinishReason.STOP, event.at_ns)
 
