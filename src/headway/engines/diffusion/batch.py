@@ -18,12 +18,13 @@ class Batcher:
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._key: tuple[tuple[int, ...], bool] | None = None
+        self._rows: list[Row] = []  # whose embeddings are put together
+        self._were_joined = False
         self._stacked: tuple[Embedding, Embedding | None] = ({}, None)
 
     def forget(self) -> None:
         """Drop the embeddings of the last batch."""
-        self._key, self._stacked = None, ({}, None)
+        self._rows, self._stacked = [], ({}, None)
 
     def predict(self, rows: Sequence[Row]) -> list[torch.Tensor]:
         """What the transformer says of each row at its step, guided; one tensor per row. Rows are alike
@@ -61,8 +62,8 @@ class Batcher:
         return all(shape == shapes[0] for shape in shapes)
 
     def _embeddings(self, rows: Sequence[Row], is_joined: bool) -> tuple[Embedding, Embedding | None]:
-        key = tuple(row.seq for row in rows), is_joined
-        if key != self._key:
+        is_same = len(rows) == len(self._rows) and all(a is b for a, b in zip(rows, self._rows, strict=True))
+        if not is_same or is_joined != self._were_joined:
             counts = [len(row.latents) for row in rows]
             positive = [row.positive for row in rows]
             negative = [row.negative for row in rows if row.negative is not None]
@@ -70,7 +71,7 @@ class Batcher:
                 self._stacked = stack([*negative, *positive], counts * 2), None
             else:
                 self._stacked = stack(positive, counts), stack(negative, counts) if negative else None
-            self._key = key
+            self._rows, self._were_joined = list(rows), is_joined
         return self._stacked
 
 

@@ -15,7 +15,7 @@ from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.pictures import open_mask, open_picture
 from headway.engines.diffusion.rows import Edit, Row, read
 from headway.engines.diffusion.solver import Solver
-from headway.engines.diffusion.stages import LocalStages
+from headway.engines.diffusion.stages import Stages
 
 
 class Spent(msgspec.Struct):
@@ -33,7 +33,7 @@ class Beginner:
     def __init__(
         self,
         loaded: Loaded,
-        stages: LocalStages,
+        stages: Stages,
         cache: EmbeddingCache,
         clock: Callable[[], Ns],
         guidance_scale: float | None,

@@ -1,6 +1,6 @@
 """The diffusion engine: performs denoise plans on one pipeline, stage by stage and step by step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,12 +14,12 @@ from headway.core.units import Ns
 from headway.engines.diffusion.batch import Batcher, alike
 from headway.engines.diffusion.begin import Beginner, Spent
 from headway.engines.diffusion.embeddings import EmbeddingCache
-from headway.engines.diffusion.families.protocol import Size, Work
+from headway.engines.diffusion.families.protocol import Frames, Size, Work
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
 from headway.engines.diffusion.rows import BadCheckpoint, Row, save
-from headway.engines.diffusion.stages import LocalStages
+from headway.engines.diffusion.stages import LocalStages, Stages
 
 MIB: Final = 1 << 20
 _TRIES: Final = 3  # of one forward pass that is measured; the fastest counts
@@ -36,9 +36,11 @@ class RunSettings(msgspec.Struct, frozen=True):
 class DiffusionEngine:
     """Called from one thread. A row that fails by itself is told and forgotten; the others go on."""
 
-    def __init__(self, loaded: Loaded, settings: RunSettings, clock: Callable[[], Ns]) -> None:
+    def __init__(
+        self, loaded: Loaded, settings: RunSettings, clock: Callable[[], Ns], stages: Stages | None = None
+    ) -> None:
         self._loaded, self._family, self._clock = loaded, loaded.family, clock
-        self.stages = LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
+        self.stages = stages or LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
         self.embeddings = EmbeddingCache(loaded.encoder_hash, settings.cache_mb * MIB)
         self._beginner = Beginner(loaded, self.stages, self.embeddings, self._now, settings.guidance_scale)
         self._batcher = Batcher(loaded.family)
@@ -64,12 +66,17 @@ class DiffusionEngine:
             began = self._now()
             self._steps(plan, rows)
             spent.denoise_ns = self._now() - began
-            made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, spent))]
+            began = self._now()
+            decodes = self._decodes(rows)
+            made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes))]
+            spent.vae_decode_ns = self._now() - began
             is_void = False
         finally:
             if is_void:
                 for each in plan.rows:  # nobody names these rows again
                     self._rows.pop(each.seq, None)
+            if not self._rows:
+                self._batcher.forget()
         stages = StageTimes(
             spent.text_encode_ns,
             spent.vae_encode_ns,
@@ -78,6 +85,10 @@ class DiffusionEngine:
             self.embeddings.hits - hits,
         )
         return Denoised(StepTiming(launched, launched, self._now()), stages, tuple(made), tuple(self._failed))
+
+    def close(self) -> None:
+        """End what the stages hold."""
+        self.stages.close()
 
     @torch.inference_mode()
     def measure(self, shape: DenoiseShape, pictures: int) -> Ns:
@@ -169,14 +180,18 @@ class DiffusionEngine:
                 row.latents = _blended(row)
             row.done += 1
 
-    def _outputs(self, plan: DenoisePlan, row: Row, spent: Spent) -> tuple[Made, ...]:
+    def _decodes(self, rows: Sequence[Row]) -> dict[int, Callable[[], Frames]]:
+        """Begin the decodes of all rows that are complete."""
+        complete = [row for row in rows if row.seq in self._rows and row.done == row.request.steps]
+        return {row.seq: self.stages.decoding(self._family.unpack(row.latents, row.size), row.size) for row in complete}
+
+    def _outputs(self, plan: DenoisePlan, row: Row, decodes: Mapping[int, Callable[[], Frames]]) -> tuple[Made, ...]:
         if row.seq not in self._rows:
             return ()
-        began = self._now()
         try:
-            if row.done == row.request.steps:
+            if row.seq in decodes:
                 del self._rows[row.seq]
-                return finished(row, self._family, self.stages)
+                return finished(row, decodes[row.seq]())
             made = []
             if row.seq in plan.save:
                 made.append(Made("checkpoint", save(row, self._loaded.model_hash), steps=row.done))
@@ -186,8 +201,6 @@ class DiffusionEngine:
         except (RuntimeError, ValueError, MemoryError) as error:
             self._fail(row.seq, *_told(error, f"request {row.request.id} could not be decoded"))
             return ()
-        finally:
-            spent.vae_decode_ns += self._now() - began
 
     def _fail(self, seq: int, code: str, message: str) -> None:
         self._rows.pop(seq, None)

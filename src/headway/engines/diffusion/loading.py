@@ -73,8 +73,8 @@ def pipeline_class(folder: Path) -> str:
     return str(named)
 
 
-def load(settings: LoadSettings) -> Loaded:
-    """Load from local files only. Raises ConfigError."""
+def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | None = None) -> Loaded:
+    """Load from local files only; `only`: the weights of that stage, others are left out. Raises ConfigError."""
     name = pipeline_class(settings.folder)
     device = _device(settings.device)
     wanted = settings.dtype if settings.dtype != "auto" else "bfloat16" if device.type == "cuda" else "float32"
@@ -85,13 +85,16 @@ def load(settings: LoadSettings) -> Loaded:
         logs.set_verbosity_error()
         logs.disable_progress_bar()
     try:
-        parts = _parts_in_float32(settings.folder, dtype)
+        parts = _left_out(settings.folder, only) if only else {}
+        parts = {**_parts_in_float32(settings.folder, dtype, parts), **parts}
         pipeline = getattr(diffusers, name).from_pretrained(
             settings.folder, dtype=dtype, local_files_only=True, **parts
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"{settings.folder} cannot be loaded as a {name}: {error}") from error
-    pipeline.to(device)
+    for component in pipeline.components.values():
+        if isinstance(component, torch.nn.Module) and not next(component.parameters()).is_meta:
+            component.to(device)
     check_scheduler(pipeline.scheduler)
     _remember_signatures(pipeline)
     family = FAMILIES[name](pipeline)  # type: ignore[call-arg]  # a protocol has no constructor, its families share one
@@ -109,7 +112,22 @@ def _hashes(folder: Path, described: bytes) -> tuple[bytes, bytes]:
     return _hash(described, folder, text), _hash(described, folder, files)
 
 
-def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Pipeline]:
+def _left_out(folder: Path, only: Literal["text", "decode", "denoise"]) -> dict[str, Pipeline]:
+    """Components whose weights another process holds. A transformer is there in name: families read its shape."""
+    parts: dict[str, Pipeline] = {}
+    for name, named in msgspec.json.decode((folder / "model_index.json").read_bytes()).items():
+        if not isinstance(named, list) or named[1] is None:
+            continue
+        if (name == "vae" and only == "text") or (name.startswith("text_encoder") and only != "text"):
+            parts[name] = None
+        if name.startswith("transformer") and only != "denoise":
+            cls: Pipeline = getattr(diffusers, named[1])
+            with torch.device("meta"):
+                parts[name] = cls.from_config(cls.load_config(folder / name))
+    return parts
+
+
+def _parts_in_float32(folder: Path, dtype: torch.dtype, others: Iterable[str]) -> dict[str, Pipeline]:
     """Models of which some modules stay in float32 (Wan's transformers), where `accelerate`, without which diffusers
     does not load them, is missing."""
     if find_spec("accelerate") is not None:
@@ -117,7 +135,7 @@ def _parts_in_float32(folder: Path, dtype: torch.dtype) -> dict[str, Pipeline]:
     index = msgspec.json.decode((folder / "model_index.json").read_bytes())
     parts = {}
     for name, named in index.items():
-        is_ours = isinstance(named, list) and named[0] == "diffusers"
+        is_ours = isinstance(named, list) and named[0] == "diffusers" and name not in others
         cls: Pipeline = getattr(diffusers, named[1], None) if is_ours else None
         kept = getattr(cls, "_keep_in_fp32_modules", None)
         if kept:

@@ -5,18 +5,17 @@ from typing import Final
 import torch
 
 from headway.core.artifacts import Made
-from headway.engines.diffusion.families.protocol import Family, Size
+from headway.engines.diffusion.families.protocol import Family, Frames, Size
 from headway.engines.diffusion.pictures import picture_bytes, video_bytes
 from headway.engines.diffusion.rows import Row
-from headway.engines.diffusion.stages import LocalStages
+from headway.engines.diffusion.stages import Stages
 
 PREVIEW_EDGE: Final = 256  # pixels; of a larger picture the latents are halved until its preview is no larger
 
 
-def finished(row: Row, family: Family, stages: LocalStages) -> tuple[Made, ...]:
-    """Decode and encode the pictures of a row, each with the seed that makes it alone (diffusers#6233)."""
+def finished(row: Row, frames: Frames) -> tuple[Made, ...]:
+    """Encode the pictures of a row, each with the seed that makes it alone (diffusers#6233)."""
     said, seed = row.request.content, row.request.seed
-    frames = stages.decode(family.unpack(row.latents, row.size), row.size)
     if said.form == "mp4":
         return tuple(
             Made("video", video_bytes(video, row.request.fps), k, row.done, seed + k) for k, video in enumerate(frames)
@@ -27,7 +26,7 @@ def finished(row: Row, family: Family, stages: LocalStages) -> tuple[Made, ...]:
     )
 
 
-def preview(row: Row, family: Family, stages: LocalStages) -> Made | None:
+def preview(row: Row, family: Family, stages: Stages) -> Made | None:
     """The first picture as the last step foresees it, small; of a video its first frame, as PNG. None: no step ran."""
     if row.clean is None:
         return None
@@ -40,7 +39,7 @@ def preview(row: Row, family: Family, stages: LocalStages) -> Made | None:
         flat = grid.reshape(-1, *grid.shape[-2:])[:, None].float()
         small = torch.nn.functional.avg_pool2d(flat, factor)[:, 0]
         grid = small.reshape(*grid.shape[:-2], *small.shape[-2:]).to(grid.dtype)
-    frames = stages.decode(grid, Size(size.height // factor, size.width // factor))
+    frames = stages.decoding(grid, Size(size.height // factor, size.width // factor))()
     form = "png" if said.form == "mp4" else said.form
     shown = sum(step <= row.done for step in row.request.preview_steps)
     return Made(

@@ -5,9 +5,12 @@ Nothing here knows requests, rows or plans, so that a stage can run where its we
 carry tensors there and back.
 """
 
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
+import numpy as np
 import safetensors.torch
 import torch
 
@@ -25,6 +28,32 @@ def from_bytes(body: bytes, device: torch.device) -> dict[str, torch.Tensor]:
     return {name: tensor.to(device) for name, tensor in safetensors.torch.load(body).items()}
 
 
+def frames_to(frames: Frames) -> bytes:
+    """Finished frames, as numpy writes arrays."""
+    out = io.BytesIO()
+    np.save(out, frames, allow_pickle=False)
+    return out.getvalue()
+
+
+def frames_from(body: bytes) -> Frames:
+    """Frames that `frames_to` wrote."""
+    return np.load(io.BytesIO(body), allow_pickle=False)
+
+
+class Stages(Protocol):
+    """Where text is encoded and latents are decoded."""
+
+    def encode(self, prompt: str) -> Embedding:
+        """Embedding of one prompt."""
+        ...
+
+    def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
+        """Begin a decode; the returned call waits for its frames, and raises what went wrong."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class LocalStages:
     """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles."""
 
@@ -35,6 +64,13 @@ class LocalStages:
     def encode(self, prompt: str) -> Embedding:
         """Embedding of one prompt; prompts are encoded one by one, so that company does not change them."""
         return self._family.encode(prompt)
+
+    def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
+        """Nothing runs before the call: a failure is its row's."""
+        return lambda: self.decode(grid, size)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
         """Frames of latents. A decode that runs out of memory is tried again in tiles: its steps are paid

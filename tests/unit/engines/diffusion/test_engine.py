@@ -82,6 +82,14 @@ def _new(request: DiffusionRequest) -> NewDenoise:
     return NewDenoise(0, request)
 
 
+def test_a_batch_is_told_from_the_one_before_by_its_rows(engine: Make) -> None:
+    one = engine("flux")
+    run(one, [loose()], count=2)  # sequence 0, which a void plan or another user of the engine may name again
+    one.run(DenoisePlan(2, 1, (), 32, 32, leave=(0,)))
+    ours = run(one, [loose(content=Content(OTHER))]).made[0].made[0].body
+    assert ours == made(engine("flux"), loose(content=Content(OTHER)))[0].body
+
+
 def test_a_deterministic_row_computes_alone_even_in_company(engine: Make) -> None:
     alone = made(engine("flux"), asked())[0].body
     together = run(engine("flux"), [asked(), asked(seed=8)])

@@ -1,0 +1,67 @@
+"""One stage of a pipeline as a process: `python -m headway.engines.diffusion.stage_host FD`.
+
+Its order comes on stdin, which then stays open: when it closes, the engine is gone and this process ends. Work comes
+over the socket FD. Only the weights of its stage are loaded.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import torch
+
+from headway.engines.diffusion.families.protocol import Frames
+from headway.engines.diffusion.loading import LoadSettings, load
+from headway.engines.diffusion.memory import is_out_of_memory, release
+from headway.engines.diffusion.stage_pool import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
+from headway.engines.diffusion.stages import LocalStages, frames_to, from_bytes, to_bytes
+
+
+def read_order() -> HostOrder:
+    """The order on stdin; afterwards a thread ends this process when stdin closes."""
+    stdin = sys.stdin.buffer
+    order = msgspec.msgpack.decode(stdin.read(int.from_bytes(stdin.read(4), "big")), type=HostOrder)
+
+    def watch() -> None:
+        stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return order
+
+
+@torch.inference_mode()
+def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> Reply:
+    """Run one piece of work."""
+    try:
+        match work:
+            case Encode(prompt):
+                return Answer(to_bytes(stages.encode(prompt)))
+            case Decode(grid, size):
+                frames: Frames = stages.decoding(from_bytes(grid, device)["grid"], size)()
+                return Answer(frames_to(frames))
+    except (RuntimeError, ValueError, MemoryError) as error:
+        sorry = Sorry(f"{type(error).__name__}: {error}", is_out_of_memory(error))
+    release()
+    return sorry
+
+
+def main() -> None:
+    """The process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine's business
+    order = read_order()
+    link = socket.socket(fileno=int(sys.argv[1]))
+    settings = LoadSettings(Path(order.folder), order.device, order.dtype, order.threads)
+    loaded = load(settings, only=order.role)
+    stages = LocalStages(loaded.family, loaded.pipeline.vae, order.tile_pixels)
+    send(link, Ready())
+    while (body := receive(link)) is not None:
+        send(link, answer(stages, loaded.device, msgspec.msgpack.decode(body, type=Encode | Decode)))
+
+
+if __name__ == "__main__":
+    main()
