@@ -174,11 +174,11 @@ class FrontNode:
     def reads(self, event: Event) -> Sequence[NodeId] | None:
         """Replicas whose beats must be counted up to now before this event is handled; None: all."""
         match event:
-            case MessageArrived(src=src, message=Tokens() | Report() | Accepted() | Finished() | Refused()):
+            case MessageArrived(src=src, message=Tokens() | Finished() | Refused()):
                 return (src,)
             case RequestArrived():
                 return None if self.dispatch.gate.looks_ahead else ()
-            case StreamClosed():
+            case StreamClosed() | MessageArrived(message=Report() | Accepted()):
                 return ()
             case ClientGone() | TextStopped():
                 return self._owner(event.request)

@@ -162,7 +162,11 @@ class Runs:
         """Beats of several steps are on their way."""
         arrival = self._sim.network.arrival
         times = tuple([arrival(replica, front, sent_ns) for sent_ns in message.times])
-        self.beats.setdefault((front, replica), []).append(replace(message, times=times))
+        waiting = self.beats.setdefault((front, replica), [])
+        if waiting and not message.left:
+            waiting[-1] = replace(waiting[-1], times=waiting[-1].times + times, step=message.step)
+        else:
+            waiting.append(replace(message, times=times))
 
     # What fronts wait for
 

@@ -12,7 +12,8 @@ from headway.sim.tokenless import TokenlessEngine
 if TYPE_CHECKING:  # a life knows its run
     from headway.sim.life import Life
 
-SPAN: Final = 8  # steps that are predicted at a time: what comes in makes the rest void
+SPAN: Final = 8  # steps that are predicted at first, then twice as many each time: what comes in makes the rest void
+SPAN_MAX: Final = 64
 
 
 class Run:
@@ -68,7 +69,8 @@ class Run:
         """Some steps more."""
         timings, base, depth = self.timings, self.base, self.depth
         truth, line = self.executor.truth, self.line
-        for step in range(self.last + 1, min(self.last + SPAN, self.end) + 1):
+        span = max(SPAN, min(SPAN_MAX, len(timings)))
+        for step in range(self.last + 1, min(self.last + span, self.end) + 1):
             plan = self.at(step)
             planned_ns = timings[step - depth - base].done_ns
             timing = line.step(planned_ns, truth.host_ns(plan), truth.step_ns(plan))
