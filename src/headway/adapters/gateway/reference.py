@@ -67,7 +67,7 @@ has the same bytes, and is answered from memory while that answer is kept (`cach
 more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job.
 
 The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, with another one
-409 `idempotency_conflict`.
+409 `idempotency_conflict`. A content route gives one range of its bytes where `range` asks for it.
 
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
 affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,

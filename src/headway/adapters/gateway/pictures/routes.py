@@ -24,6 +24,7 @@ from headway.adapters.gateway.pictures.jobs import (
     poll_ms,
 )
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
+from headway.adapters.gateway.pictures.ranges import give
 from headway.adapters.gateway.pictures.schema import (
     EditBody,
     ImageBody,
@@ -125,7 +126,7 @@ class PictureRoutes:
     async def _picture(self, exchange: Exchange, job: str) -> None:
         variant = number_asked(exchange, "variant", 0, 0, 9)
         body = await self._desk.content("image", job, self._door.tenant(exchange), "picture", variant)
-        await exchange.respond(200, body.body, content_type=body.media_type.encode())
+        await give(exchange, body)
 
     async def _get_image(self, exchange: Exchange, job: str) -> None:
         view = await self._desk.view("image", job, self._door.tenant(exchange))
@@ -183,7 +184,7 @@ class PictureRoutes:
     async def _video_content(self, exchange: Exchange, job: str) -> None:
         output, index = output_asked(exchange)
         body = await self._desk.content("video", job, self._door.tenant(exchange), output, index)
-        await exchange.respond(200, body.body, content_type=body.media_type.encode())
+        await give(exchange, body)
 
     # Jobs of both kinds
 
