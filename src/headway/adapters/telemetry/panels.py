@@ -118,6 +118,12 @@ PANELS: Final = (
     Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
     Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),
     Panel(
+        "Jobs",
+        "short",
+        (("{{state}}", "headway_jobs"),),
+        "Videos and asynchronous pictures in the job table, by state.",
+    ),
+    Panel(
         "Replicas: has and wants",
         "short",
         (
