@@ -92,6 +92,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     merge_ns: float = 0.0  # one rewrite of all weights; 0: adapters are not merged
     speedup: float = 1.0  # of the steps, by a step cache
     devices: int = 1  # that the replica holds: GPU-seconds are seconds times these
+    steps: int = 0  # that its model is made for; 0: not told
     error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet
 
 

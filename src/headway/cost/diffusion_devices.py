@@ -119,6 +119,7 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
         merge_ns=merge_s(model, memory) * ns if run.lora == "merged" else 0.0,
         speedup=run.step_cache,
         devices=run.devices,
+        steps=model.steps,
     )
 
 

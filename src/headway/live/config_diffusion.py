@@ -197,4 +197,5 @@ def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:
         text_tokens=model.text_tokens,
         passes=model.guided_passes,
         is_floor_hidden=False,
+        steps=model.steps,
     )

@@ -47,8 +47,8 @@ class Front:
             self.endings.end(tracked, FinishReason.REJECTED, error, 0)
             return
         tracked.change(Change.ADMIT, at_ns, judged.verdict.reason)
-        if judged.verdict.left is not None:
-            self._out.append(tracked.degrade(*judged.verdict.left))
+        if judged.verdict.left:
+            self._out.append(tracked.degrade(judged.verdict.left))
         for kind, due_ns in (("deadline", request.slo.e2e_deadline_ns), ("ttft", request.slo.ttft_deadline_ns)):
             if due_ns is not None:
                 self._out.append(WakeAt(due_ns, TimerId(f"{kind}:{request.id}")))

@@ -8,10 +8,18 @@ import msgspec
 from headway.core.decisions import Candidate, Explanation
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import AdmissionFigures, ReplicaReport
-from headway.core.request import DiffusionRequest, LlmRequest, Request, TextRequest
+from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.cost.diffusion import left_ns, step_ns
-from headway.sched.admission.protocol import AdmissionPolicy, Heard, Load, Outlook, Verdict
+from headway.sched.admission.protocol import (
+    AdmissionPolicy,
+    Heard,
+    Lessened,
+    Load,
+    Outlook,
+    Verdict,
+    lessened,
+)
 from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
 from headway.sched.router.explain import explain, output_tokens
@@ -75,6 +83,8 @@ class Gate:
         if judged.verdict.kind != "reject" or ways is None:
             return judged
         smaller = ways.smaller if "model" in request.allow_degrade else ()
+        if isinstance(request, DiffusionRequest):
+            return self._other_model(request, judged, (*ways.transfers, *smaller), at_ns)
         return msgspec.structs.replace(judged, verdict=self._elsewhere(request, judged.verdict, ways, smaller, at_ns))
 
     def _here(self, request: Request, at_ns: Ns) -> Judged:
@@ -82,16 +92,36 @@ class Gate:
         load = self._load(request, candidates, at_ns, looks_ahead="outlook" in policy.needs)
         return Judged(policy.decide(request, candidates, load, at_ns), candidates)
 
+    def _other_model(self, request: DiffusionRequest, refused: Judged, models: Sequence[ModelId], at_ns: Ns) -> Judged:
+        """A picture needs no other tokenizer: it goes on here, with the first other model that would be in time, in no
+        more steps than that model is made for."""
+        for model in models:
+            left: list[tuple[Lessened, int | str]] = [("model", model)]
+            steps = self._steps_of(model)
+            if request.begun < steps < request.steps:
+                left.append(("steps", steps))
+            there = self._here(lessened(request, left), at_ns)
+            if there.candidates and there.verdict.error is None:
+                left += there.verdict.left
+                reason = f"{refused.verdict.reason}; {model}: {there.verdict.kind}, {there.verdict.reason}"
+                return Judged(Verdict("degrade", reason, left=tuple(left)), there.candidates)
+        return refused
+
+    def _steps_of(self, model: ModelId) -> int:
+        """Denoise steps that a model is made for; 0: nobody has told."""
+        reports = [replica.report for replica in self._router.replicas.values()]
+        return max((r.denoise_cost.steps for r in reports if r and r.model == model and r.denoise_cost), default=0)
+
     def _elsewhere(
-        self, request: Request, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
+        self, request: LanguageRequest, refused: Verdict, ways: Ways, smaller: Sequence[ModelId], at_ns: Ns
     ) -> Verdict:
         """The first other model whose replicas would let the request in now; the refusal where there is none."""
         kinds: list[tuple[ModelId, Literal["transfer", "degrade"]]] = [(model, "transfer") for model in ways.transfers]
         kinds += [(model, "degrade") for model in smaller]
         for model, kind in kinds:
-            for form in _forms(request, model):
-                there = self._here(form, at_ns)
-                if there.candidates and there.verdict.error is None:
+            for form in (_as_tokens(request, model), _as_text(request, model)):
+                there = None if form is None else self._here(form, at_ns)
+                if there is not None and there.candidates and there.verdict.error is None:
                     reason = f"{refused.reason}; {model}: {there.verdict.kind}, {there.verdict.reason}"
                     return msgspec.structs.replace(refused, kind=kind, reason=reason, to=model)
         return refused
@@ -175,12 +205,18 @@ def _can_run(report: ReplicaReport, request: DiffusionRequest) -> bool:
     return request.model in (report.model, *report.models) and takes(report, pixels_of(request))
 
 
-def _forms(request: Request, model: ModelId) -> Sequence[Request]:
-    """The request at another model: a picture as it is, text as tokens (as far as that is known before its tokenizer
-    has seen it) where they were, and as it is relayed."""
-    if not isinstance(request, LlmRequest):
-        return (msgspec.structs.replace(request, model=model),)
-    text = TextRequest(
+def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:
+    """The request at a model of our own engines, as far as it can be known before its tokenizer has seen it."""
+    if isinstance(request, TextRequest):
+        return None
+    return msgspec.structs.replace(request, model=model, block_hashes=())
+
+
+def _as_text(request: LanguageRequest, model: ModelId) -> TextRequest:
+    """The request at a relayed model."""
+    if isinstance(request, TextRequest):
+        return msgspec.structs.replace(request, model=model)
+    return TextRequest(
         request.id,
         request.tenant,
         model,
@@ -191,4 +227,3 @@ def _forms(request: Request, model: ModelId) -> Sequence[Request]:
         urgency=request.urgency,
         output_tokens_predicted=request.output_tokens_predicted,
     )
-    return (msgspec.structs.replace(request, model=model, block_hashes=()), text)

@@ -1,5 +1,6 @@
 """What a front knows of one request: life cycle, owner and epoch, tokens, stamps, and its story."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,9 +12,9 @@ from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, TransferId
 from headway.core.lifecycle import TRANSITIONS, Change, RequestState, advance
 from headway.core.messages import TakeOver
-from headway.core.request import DiffusionRequest, LlmRequest, Request
+from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
-from headway.sched.admission.protocol import Lessened
+from headway.sched.admission.protocol import Lessened, lessened
 from headway.sched.beats import Row
 from headway.sched.foresight import due
 from headway.sched.shown import Shown
@@ -100,21 +101,12 @@ class Tracked(Row):
         if len(self.story) > STORY_LENGTH:
             del self.story[1]
 
-    def degrade(self, what: Lessened, left: int) -> Admitted:
+    def degrade(self, left: Sequence[tuple[Lessened, int | str]]) -> Admitted:
         """Let it have less than it asked for; return what the client is told."""
-        request = self.request
-        if isinstance(request, LlmRequest):
-            predicted = request.output_tokens_predicted
-            self.request = msgspec.structs.replace(
-                request,
-                sampling=msgspec.structs.replace(request.sampling, max_tokens=left),
-                output_tokens_predicted=None if predicted is None else min(predicted, left),
-            )
-        else:
-            assert isinstance(request, DiffusionRequest)  # nothing else is degraded
-            self.request = msgspec.structs.replace(request, steps=left)
+        self.request = lessened(self.request, left)
+        if isinstance(self.request, DiffusionRequest):
             self.shown = Shown(self.request)
-        return Admitted(request.id, ((what, left),))
+        return Admitted(self.request.id, tuple(left))
 
     def change(self, change: Change, at_ns: Ns, why: str) -> None:
         """Move along the life-cycle table. Raises InvariantError with the story."""

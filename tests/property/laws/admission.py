@@ -7,12 +7,22 @@ import msgspec
 from tests.property.llm_world import make_request
 
 from headway.core.decisions import Candidate
-from headway.core.request import LlmRequest, Slo
+from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.request import DiffusionRequest, LlmRequest, Slo
 from headway.sched.admission.protocol import Began, Considered, Load, Outlook, Over
 from headway.sched.policies import admission_policy
 from headway.sched.registry import PolicyChoice
 
 MS = 1_000_000
+
+
+def asked(request: LlmRequest | DiffusionRequest, what: str) -> int:
+    """What a request wants of something."""
+    if isinstance(request, DiffusionRequest):
+        assert what == "steps"
+        return request.steps
+    assert what == "max_tokens"
+    return request.max_tokens
 
 
 class AdmissionScene:
@@ -33,11 +43,15 @@ class AdmissionScene:
                 0.01,
                 rng.randint(1, 40),
                 outlook,
+                rng.random() / 20,
             )
             slo = Slo(*(rng.choice([None, rng.randint(0, 500) * MS]) for _ in range(3)))
-            allowed = rng.choice([(), ("max_tokens",)])
-            request = msgspec.structs.replace(make_request(number, (1,), slo=slo), allow_degrade=allowed)
-            self.cases.append((request, candidates, load))
+            request: LlmRequest | DiffusionRequest = make_request(number, (1,), slo=slo)
+            if rng.random() < 0.5:
+                name, steps = RequestId(f"pic-{number}"), rng.randint(1, 60)
+                request = DiffusionRequest(name, TenantId("t"), ModelId("m"), steps, 64, 64, number, 0, slo=slo)
+            allowed = rng.choice([(), ("max_tokens", "steps")])
+            self.cases.append((msgspec.structs.replace(request, allow_degrade=allowed), candidates, load))
         for number in range(rng.choice([0, 60])):  # a policy that has learned something
             self.live(make_request(100 + number, (1,)), rng)
 
@@ -61,8 +75,8 @@ class AdmissionScene:
             v.kind in ("admit", "queue", "reject", "degrade")
             and v.reason
             and (v.error is not None) == (v.kind == "reject")
-            and (v.max_tokens is not None) == (v.kind == "degrade")
-            and (v.kind != "degrade" or ("max_tokens" in case[0].allow_degrade and v.max_tokens < case[0].max_tokens))
+            and bool(v.left) == (v.kind == "degrade")
+            and all(what in case[0].allow_degrade and value < asked(case[0], what) for what, value in v.left)
             for v, case in zip(answer, self.cases, strict=True)
         )
 

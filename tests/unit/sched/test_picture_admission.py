@@ -95,14 +95,28 @@ def test_it_is_refused_where_its_client_wants_all_steps_or_too_few_would_stay(re
     assert end.error.code == "slo_unattainable"
 
 
-def test_a_distilled_model_answers_where_that_is_allowed() -> None:  # SPEC F5
+def test_a_distilled_model_answers_in_its_own_number_of_steps_where_that_is_allowed() -> None:  # SPEC F5
     route = RouteConfig(fallbacks=("distilled",))
     made = desk(FrontConfig(admission=PREDICTIVE, routes={"m": route}), queued_ns=100_000_000)
     made.join("rep-b")
-    made.report("rep-b", role="diffusion", model="distilled", denoise_cost=replace(COST, token_ns=1e5))
+    made.report("rep-b", role="diffusion", model="distilled", denoise_cost=replace(SLOW, steps=4))
+    guided = replace(late("model"), guidance_scale=3.0, passes=2)
+    made.arrive(guided)
+    (told,) = [effect for effect in made.last if isinstance(effect, Admitted)]
+    assert told.degraded == (("model", "distilled"), ("steps", 4))
+    ((node, submit),) = made.sent(Submit)
+    assert node == "rep-b"
+    assert submit.request == replace(guided, model=ModelId("distilled"), steps=4, guidance_scale=0.0, passes=0)
+
+
+def test_another_model_that_would_be_late_too_is_no_answer() -> None:
+    route = RouteConfig(fallbacks=("distilled",))
+    made = desk(FrontConfig(admission=PREDICTIVE, routes={"m": route}), queued_ns=100_000_000)
+    made.join("rep-b")
+    made.report("rep-b", role="diffusion", model="distilled", denoise_cost=SLOW, queued_work_ns=10**9, running=1)
     made.arrive(late("model"))
     (end,) = made.ends()
-    assert (end.transfer_to, end.error is None) == ("distilled", False)
+    assert (end.error is None, end.transfer_to) == (False, None)
 
 
 def test_nothing_is_reserved_while_no_replica_has_told_what_its_work_costs() -> None:

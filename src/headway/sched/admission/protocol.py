@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from headway.core.decisions import Candidate
 from headway.core.effects import ErrorOut
+from headway.core.errors import InvariantError
 from headway.core.ids import ModelId, RequestId
 from headway.core.reports import AdmissionFigures
-from headway.core.request import Request
+from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
 
 
@@ -45,13 +47,13 @@ class Prediction(msgspec.Struct, frozen=True):
     grain: float = 0.0
 
 
-Lessened = Literal["max_tokens", "steps"]
+Lessened = Literal["max_tokens", "steps", "model"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """What happens to an arriving request.
 
-    `left`: what `degrade` takes away, and how much of it stays. `to`: where the edge submits it again (`transfer`, or
+    `left`: what `degrade` takes away, and what stays of it. `to`: where the edge submits it again (`transfer`, or
     `degrade` to a smaller model); the error is for an edge that cannot.
     """
 
@@ -61,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     prediction: Prediction | None = None
     is_shadow: bool = False  # it was to be refused, and runs so that the refusals can be judged
     asks_scale_out: bool = False
-    left: tuple[Lessened, int] | None = None
+    left: tuple[tuple[Lessened, int | str], ...] = ()
     to: ModelId | None = None
 
 
@@ -111,3 +113,23 @@ class AdmissionPolicy(Protocol):
     def figures(self) -> Sequence[AdmissionFigures]:
         """How well its predictions held, per model; nothing where it predicts nothing."""
         ...
+
+
+def lessened(request: Request, left: Sequence[tuple[Lessened, int | str]]) -> Request:
+    """Return the request with less. A picture of another model is guided as that model is made to be."""
+    for what, value in left:
+        match request, what, value:
+            case LlmRequest(), "max_tokens", int():
+                predicted = request.output_tokens_predicted
+                request = replace(
+                    request,
+                    sampling=replace(request.sampling, max_tokens=value),
+                    output_tokens_predicted=None if predicted is None else min(predicted, value),
+                )
+            case DiffusionRequest(), "steps", int():
+                request = replace(request, steps=value)
+            case DiffusionRequest(), "model", str():
+                request = replace(request, model=ModelId(value), guidance_scale=0.0, passes=0)
+            case _:
+                raise InvariantError(f"request {request.id} cannot be given {what} = {value!r} instead")
+    return request

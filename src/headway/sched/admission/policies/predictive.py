@@ -160,7 +160,7 @@ class Predictive:
         if not least <= fits < request.max_tokens:
             return None
         return Verdict(
-            "degrade", f"{late.said(self._quantile(request))}; max_tokens {fits} fit", left=("max_tokens", fits)
+            "degrade", f"{late.said(self._quantile(request))}; max_tokens {fits} fit", left=(("max_tokens", fits),)
         )
 
     def _fewer_steps(self, request: DiffusionRequest, late: _Late, load: Load, slower: float) -> Verdict | None:
@@ -171,7 +171,7 @@ class Predictive:
         fits = request.steps - ceil((late.bound - late.left) / step_s)
         if fits <= request.begun or fits < self._params.degrade_steps_share * request.steps:
             return None
-        return Verdict("degrade", f"{late.said(self._quantile(request))}; {fits} steps fit", left=("steps", fits))
+        return Verdict("degrade", f"{late.said(self._quantile(request))}; {fits} steps fit", left=(("steps", fits),))
 
     def _refuse(self, request: Request, late: _Late, load: Load) -> Verdict:
         """It will be late: refuse it, or see whether that would be right."""

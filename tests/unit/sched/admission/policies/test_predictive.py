@@ -123,7 +123,7 @@ def test_a_fewer_tokens_answer_where_that_is_allowed() -> None:  # SPEC A7
     verdict = ask(allowed, slow)
     assert (verdict.kind, verdict.left, verdict.error) == (
         "degrade",
-        ("max_tokens", 101),
+        (("max_tokens", 101),),
         None,
     )  # 200 ms and 100 steps of 10 ms
     assert ask(allowed, slow, guard=policy(degrade_tokens_min=102)).kind == "reject"
@@ -212,4 +212,4 @@ def test_an_idle_replica_is_asked_for_fewer_tokens_too() -> None:  # SPEC A7
         promised(e2e=1200), sampling=SamplingParams(max_tokens=400), allow_degrade=("max_tokens",)
     )
     verdict = ask(asked, idle)
-    assert (verdict.kind, verdict.left) == ("degrade", ("max_tokens", 101))
+    assert (verdict.kind, verdict.left) == ("degrade", (("max_tokens", 101),))
