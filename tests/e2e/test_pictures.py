@@ -76,6 +76,8 @@ def test_a_video_from_its_order_to_its_end(studio: Studio) -> None:
     assert film.read()[4:8] == b"ftyp"
     assert film.response.headers["content-type"] == "video/mp4"
     assert studio.client.videos.download_content(video.id, variant="thumbnail").read()
+    status, preview = studio.server.call(f"/v1/videos/{video.id}/content?variant=preview&index=1")
+    assert (status, preview[:4]) == (200, b"\x89PNG")
     assert studio.steps_done(video.id) == 20
     segments = studio.get(f"/v1/requests/{video.id}/evidence")["segments"]
     assert isinstance(segments, dict)

@@ -269,6 +269,49 @@ def test_a_failed_run_leaves_its_key_free() -> None:
     run(test)
 
 
+def test_who_waits_for_a_key_runs_it_when_its_first_client_leaves() -> None:
+    # vllm-omni#1347: an abort is of one request, and others are untouched
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.held = True
+        body, key = {"prompt": "x", "model": PAINTER}, {"idempotency-key": "k"}
+        first, second = Client(studio.app), Client(studio.app)
+        calls = [
+            asyncio.ensure_future(one.call("POST", "/v1/images/generations", body, key)) for one in (first, second)
+        ]
+        while not studio.painter.painted:
+            await asyncio.sleep(0)
+        first.gone.set()
+        await calls[0]
+        while len(studio.painter.painted) < 2:
+            await asyncio.sleep(0)
+        studio.painter.paint(studio.painter.painted[1])
+        assert (await calls[1]).status == 200
+        assert (await studio.draw(key, prompt="x")).json() == second.reply.json()
+
+    run(test)
+
+
+def test_one_that_waits_for_a_key_and_leaves_runs_nothing() -> None:
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.held = True
+        body, key = {"prompt": "x", "model": PAINTER}, {"idempotency-key": "k"}
+        first, second = Client(studio.app), Client(studio.app)
+        calls = [
+            asyncio.ensure_future(one.call("POST", "/v1/images/generations", body, key)) for one in (first, second)
+        ]
+        while not studio.painter.painted:
+            await asyncio.sleep(0)
+        second.gone.set()
+        await calls[1]
+        studio.painter.paint(studio.painter.painted[0])
+        assert (await calls[0]).status == 200
+        assert len(studio.painter.painted) == 1
+
+    run(test)
+
+
 def test_keys_of_one_tenant_are_not_the_others() -> None:
     async def test() -> None:
         studio = Studio(KEYED)
