@@ -28,6 +28,7 @@ from headway.sim.fleet import CONTROL
 from headway.sim.linear import LinearParams
 from headway.sim.pools import EngineSize, Hardware, PoolParams
 from headway.sim.scenario import NetworkSettings, Scenario
+from headway.sim.scrape import ScrapeParams
 from headway.sim.sources import source_of
 from headway.sim.system import System
 from headway.workload.arrivals import Poisson
@@ -222,7 +223,7 @@ def test_a_wrong_static_split_collapses_where_a_right_one_and_none_hold() -> Non
 # What a router sees (REFERENCE section 5; 2609.16206)
 
 
-def seen(how: str, policy: str) -> float:
+def seen(how: str, policy: str, interval_s: float = 2.0, seed: int = 0) -> float:
     """Mean TTFT in ms of prompts of which many share a beginning, near saturation."""
     pool = PoolParams(
         replicas=4,
@@ -230,6 +231,7 @@ def seen(how: str, policy: str) -> float:
         linear=LinearParams(step_us=5000, token_us=80),
         engine=EngineSize(kv_blocks=3000),
         seen=how,  # type: ignore[arg-type]  # one of the two
+        scrape=ScrapeParams(interval_s=interval_s),
     )
     work = Synthetic(
         count=300,
@@ -240,9 +242,22 @@ def seen(how: str, policy: str) -> float:
         family_skew=0.8,
         shared_tokens=1000,
     )
-    return mean_ttft_ms(Scenario(pools=(pool,), workload=(work,), front=front(policy)))
+    return mean_ttft_ms(Scenario(seed=seed, pools=(pool,), workload=(work,), front=front(policy)))
 
 
 @pytest.mark.parametrize("policy", ["mooncake", "least_tokens"])
 def test_a_router_that_sees_late_and_little_is_slower_than_one_that_is_told(policy: str) -> None:
     assert seen("scrape", policy) > 1.2 * seen("report", policy)
+
+
+def test_who_looks_at_caches_and_who_looks_at_load_change_places_when_the_load_is_old_news() -> None:
+    """2609.16206: a simulated router that sees the true backlog ranks policies wrongly. The mean of two seeds."""
+    told, scraped = (
+        {
+            policy: sum(seen(how, policy, interval_s=5.0, seed=seed) for seed in range(2)) / 2
+            for policy in ("llmd_weighted", "least_tokens")
+        }
+        for how in ("report", "scrape")
+    )
+    assert told["llmd_weighted"] < 0.9 * told["least_tokens"], told
+    assert scraped["llmd_weighted"] > 1.05 * scraped["least_tokens"], scraped
