@@ -73,6 +73,7 @@ restart_backoff_s_max = 0.1
 """
 JSON = {"content-type": "application/json"}
 OUTAGE_S = 90.0  # a gateway that does not answer again by then never will
+START_S = 300.0  # torch and diffusers are imported by every worker, on a machine with other work to do
 
 
 class Storm(msgspec.Struct, frozen=True):
@@ -157,7 +158,7 @@ class Site:
             env=environment(),
         )
         server = Server(process)
-        assert server.ready.wait(OUTAGE_S)
+        assert server.ready.wait(START_S)
         return server
 
     def kill_gateway(self) -> None:

@@ -16,9 +16,11 @@ from headway.core.effects import ErrorOut
 from headway.core.errors import ConfigError, RequestError
 from headway.core.ids import TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
-from headway.core.request import DiffusionRequest
+from headway.core.request import DiffusionRequest, Request
+from headway.core.units import Ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
+from headway.live.streams import Stream
 
 
 def on_desk(folder: Path, test: Callable[[Rig], Awaitable[None]], given: JobSettings | None = None) -> None:
@@ -182,6 +184,26 @@ def test_a_job_that_breaks_every_attempt_is_lost_with_its_story(tmp_path: Path) 
         assert "engine_lost: the worker died" in view.error.message
 
     on_desk(tmp_path, test, settings(tmp_path, attempts_max=3))
+
+
+def test_a_bug_in_an_attempt_costs_that_attempt_and_no_more(tmp_path: Path) -> None:
+    """Its row is not kept for ever by the heartbeats of nobody."""
+
+    async def test(rig: Rig) -> None:
+        submit, calls = rig.painter.submit, []
+
+        def once(request: Request, received_ns: Ns, body_ns: Ns) -> Stream:
+            calls.append(request.id)
+            if len(calls) == 1:
+                raise ZeroDivisionError
+            return submit(request, received_ns, body_ns)
+
+        rig.painter.submit = once  # type: ignore[method-assign]  # breaks the first time
+        await rig.jobs.create(rig.new("video_1"))
+        view = await rig.over("video_1")
+        assert (view.status, view.attempts, len(calls)) == ("completed", 2, 2)
+
+    on_desk(tmp_path, test)
 
 
 def test_a_deleted_job_stops_and_leaves_no_object(tmp_path: Path) -> None:

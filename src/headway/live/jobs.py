@@ -152,7 +152,12 @@ class JobDesk:
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the job desk broke", exc_info=error)
 
     def _wake(self, effect: WakeAt) -> None:
         number = id(effect)

@@ -13,27 +13,20 @@ from headway.adapters.jobs.table import StoredOutput
 from headway.adapters.storage.keys import object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.core.artifacts import Made
-from headway.core.effects import End, ErrorOut, Show
+from headway.core.effects import End, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
 from headway.core.job_effects import StartJob
 from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClosed, RowLost
 from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
-from headway.core.units import NS_PER_MS, Ns
+from headway.core.units import Ns
+from headway.live.jobs_ends import ended, media_type
 from headway.live.jobs_sheets import MEDIA_TYPE, sheets
 from headway.live.jobs_table import Tables
 
 log = logging.getLogger(__name__)
 
-MEDIA_TYPES: Final = {
-    "png": "image/png",
-    "jpeg": "image/jpeg",
-    "webp": "image/webp",
-    "gif": "image/gif",
-    "mp4": "video/mp4",
-}
 CHECKPOINT: Final = "checkpoint-"  # what names of these objects begin with
-_OWN_FAULTS: Final = frozenset({"bad_input", "out_of_memory", "unservable", "deadline_passed"})
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 
 
@@ -79,7 +72,7 @@ class JobRuns:
         self._front, self._tables, self._store, self._feed = front, tables, store, feed
         self._epoch_ns = epoch_ns  # Unix time of run start: requests speak in time of the run, the table does not
         self._attempts: dict[RequestId, _Attempt] = {}
-        self._tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: dict[RequestId, asyncio.Task[Outcome]] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._stored: dict[tuple[RequestId, int], list[StoredOutput]] = {}
 
@@ -87,7 +80,23 @@ class JobRuns:
         """Begin an attempt."""
         row = effect.row
         attempt = self._attempts[row.job] = _Attempt(effect)
-        self._tasks[row.job] = asyncio.get_running_loop().create_task(self._live(attempt))
+        task = self._tasks[row.job] = asyncio.get_running_loop().create_task(self._live(attempt))
+        task.add_done_callback(lambda done: self._ended(row, done))
+
+    def _ended(self, row: JobRow, task: "asyncio.Task[Outcome]") -> None:
+        """Whatever ended it, the node is told, for it keeps the row until then. A gateway that ends is not told."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            outcome = task.result()
+        elif isinstance(error, CapacityError):
+            outcome = Outcome("broken", error.code, str(error))
+        else:
+            log.error("job %s, attempt %d broke", row.job, row.attempt, exc_info=error)
+            words = f"{type(error).__name__} inside Headway; the log has the story"
+            outcome = Outcome("broken", "internal_error", words)
+        self._feed(lambda at_ns: JobEnded(at_ns, "run", row.job, row.attempt, outcome))
 
     def stop(self, job: RequestId) -> None:
         """End it at the next step boundary; one that has ended already is not there."""
@@ -118,22 +127,19 @@ class JobRuns:
 
     async def close(self) -> None:
         """Give up what runs: the leases end by themselves."""
-        tasks = [*self._tasks.values(), *self._cleaning]
+        tasks: list[asyncio.Task[Outcome] | asyncio.Task[None]] = [*self._tasks.values(), *self._cleaning]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _live(self, attempt: _Attempt) -> None:
+    async def _live(self, attempt: _Attempt) -> Outcome:
         row = attempt.row
         try:
-            outcome = await self._outcome(attempt)
-        except CapacityError as error:
-            outcome = Outcome("broken", error.code, str(error))
+            return await self._outcome(attempt)
         finally:
             if attempt.is_submitted:
                 self._front.closed(row.job, None, 0)
             del self._attempts[row.job], self._tasks[row.job]
-        self._feed(lambda at_ns: JobEnded(at_ns, "run", row.job, row.attempt, outcome))
 
     async def _outcome(self, attempt: _Attempt) -> Outcome:
         row = attempt.row
@@ -263,32 +269,3 @@ class JobRuns:
             await self._store.put(key, body)
             stored.append(StoredOutput(kind, 0, MEDIA_TYPE, len(body), key))
         return stored
-
-
-def media_type(body: bytes, form: str) -> str:
-    """What a body is: by its first bytes where they say so, else as it was asked for."""
-    if body.startswith(b"\x89PNG"):
-        return MEDIA_TYPES["png"]
-    if body.startswith(b"\xff\xd8\xff"):
-        return MEDIA_TYPES["jpeg"]
-    return MEDIA_TYPES["webp"] if body[8:12] == b"WEBP" else MEDIA_TYPES.get(form, "application/octet-stream")
-
-
-def ended(end: End) -> Outcome:
-    """What an end without a result means for the job."""
-    error = end.error or _silent(end)
-    code = error.code or "error"
-    if end.reason is FinishReason.CANCELLED:
-        return Outcome("interrupted", code, error.message)
-    if code in _OWN_FAULTS or (400 <= error.status < 500 and error.status not in (408, 429)):
-        return Outcome("failed", code, error.message)
-    if error.status in (408, 429, 503):
-        if not error.waiting_helps or end.reason is FinishReason.DEADLINE:
-            return Outcome("failed", code, error.message)
-        return Outcome("refused", code, error.message, (error.retry_after_ms or 0) * NS_PER_MS)
-    return Outcome("broken", code, error.message)
-
-
-def _silent(end: End) -> ErrorOut:
-    status = 408 if end.reason is FinishReason.DEADLINE else 500
-    return ErrorOut(status, str(end.reason.value), f"it ended as {end.reason.value}")

@@ -71,7 +71,7 @@ class Database:
     def _hold(self, path: Path) -> None:
         """SQLite is for one gateway: what is claimed when it starts was claimed by one that is gone."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds what clients asked for
             # Open until the process ends: the kernel releases it however that happens.
             self._lock = path.with_name(path.name + ".lock").open("w")
         except OSError as error:

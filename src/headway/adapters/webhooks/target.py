@@ -79,7 +79,10 @@ class GuardedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """As aiohttp asks. Raises TargetRefused, OSError."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        except UnicodeError as error:  # the codec of names, for a label that is too long
+            raise TargetRefused(f"{host[:80]} is no name of a host: {error}") from error
         results: list[ResolveResult] = []
         for at_family, _, protocol, _, address in found:
             self._targets.check(ipaddress.ip_address(str(address[0]).partition("%")[0]))

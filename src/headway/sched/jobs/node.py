@@ -116,7 +116,8 @@ class JobNode:
                 self.runs.lost(event.job, event.attempt)
             case RowClosed():
                 self.runs.closed(event.job, event.attempt)
-                self._hooks.read()
+                if self._is_open:
+                    self._hooks.read()
             case RowUnknown():
                 if self._claiming.get(event.job) == event.attempt:
                     del self._claiming[event.job]  # if it was claimed, its lease ends by itself

@@ -138,15 +138,16 @@ def test_a_public_url_passes() -> None:
         hooks.check("https://hooks.example.com/x", "other")
 
 
-def test_a_receiver_that_is_not_there_is_no_error_but_an_answer() -> None:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/", f"http://{'x' * 64}.invalid/", "http://name.invalid/"])
+def test_a_receiver_that_is_not_there_is_no_error_but_an_answer(url: str) -> None:
     async def use() -> Answer:
         hooks = Webhooks(LOCAL, 5.0, lambda: 0)
-        answer = await hooks.send("evt_1", "acme", "http://127.0.0.1:9/", BODY)
+        answer = await hooks.send("evt_1", "acme", url, BODY)
         await hooks.close()
         return answer
 
     answer = asyncio.run(use())
-    assert (answer.status, answer.is_refused) == (None, False)
+    assert answer.status is None
 
 
 @pytest.mark.parametrize("secret", ["whsec_short", "plain", "whsec_!!", ""])
