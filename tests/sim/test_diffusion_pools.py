@@ -15,11 +15,12 @@ from tests.sim.systems import linear, scenario
 from tests.sim.systems import ran as ran_system
 
 from headway.cli.scenario import scenario_of
+from headway.core.ids import RequestId, TenantId
 from headway.core.request import Slo
 from headway.core.units import NS_PER_S, ns_from_s
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_devices import Execution
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, Preemption
 from headway.sched.registry import PolicyChoice
 from headway.sim.diffusion_pool import denoise_cost
 from headway.sim.eventlog import replay
@@ -112,6 +113,27 @@ def test_pools_keep_pictures_from_waiting_for_videos(ran: dict[str, tuple[np.nda
     assert np.quantile(ran["pools"][0], 0.99) < 4 * one
     assert all(np.quantile(ran[order][0], 0.99) > 20 * one for order in ("fifo", "sjf", "sjf_aging"))
     assert ran["pools"][1].mean() > ran["fifo"][1].mean()  # the price: a replica of pictures cannot help with videos
+
+
+def test_a_video_that_gives_way_at_a_step_keeps_pictures_short(ran: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    # SPEC F6; vllm-omni#1679 wants it
+    source = workload(0.9, replicas=2, count=600)
+    params = pool("sjf").diffusion
+    gives_way = replace(params, steps_per_plan=2, preempt=Preemption(times_max=30))
+    found = waits(Studio(replace(pool("sjf"), diffusion=gives_way)).run(source), source)
+    assert np.quantile(found[0], 0.99) < 0.25 * np.quantile(ran["sjf"][0], 0.99)  # waits before the first step
+    assert mean(found) < 0.7 * mean(ran["sjf"])
+
+
+def test_under_fair_turns_a_tenant_that_floods_waits_for_itself() -> None:  # SPEC F5
+    flood = workload(1.6, replicas=1, count=200, shapes=(PICTURE,))
+    told: dict[str, np.ndarray] = {}
+    for order in ("fifo", "fair"):
+        requests = [replace(one.request, tenant=TenantId("flood")) for one in flood.first()]
+        quiet = [replace(one, id=RequestId(f"q-{n}"), tenant=TenantId("quiet")) for n, one in enumerate(requests[::5])]
+        found = Studio(pool(order, replicas=1)).run([*requests, *quiet])
+        told[order] = np.array([record.queue_wait_ms for record in found.evidence() if record.tenant == "quiet"])
+    assert told["fair"].mean() < 0.1 * told["fifo"].mean()
 
 
 def reference(arrivals: Sequence[float], services: Sequence[float], by_length: bool) -> np.ndarray:

@@ -22,6 +22,8 @@ class Batches:
         """The head, and as many of its key that have come as far as fit the cap, the gain and the duration."""
         request, params = head.request, self._params
         cap = min(params.batch_max, self._caps.get((request.height, request.width, request.frames), params.batch_max))
+        if params.batch_pixels_max is not None:
+            cap = min(cap, params.batch_pixels_max // request.shape.pixels)
         room = 1 if request.deterministic else max(1, cap // request.n)
         alike = [item for item in line.alike(head, room + 1) if item is not head]
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]

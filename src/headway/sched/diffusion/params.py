@@ -50,6 +50,7 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gain_min: Annotated[float, msgspec.Meta(ge=1)] = 1.05  # a batch must get so many times more done per second
     batch_s_max: Annotated[float, msgspec.Meta(gt=0)] | None = None  # predicted duration of a batch; unset: any
     caps: tuple[ShapeCap, ...] = ()
+    batch_pixels_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of a batch: its activations; unset: any
     preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
     watchdog: Watchdog | None = Watchdog()  # null: a plan may take for ever, as it may where nothing is believed
 

@@ -205,6 +205,16 @@ def test_wrapped_adapters_rewrite_no_weights() -> None:
     assert plan.merges == 0
 
 
+def test_videos_share_a_batch_as_far_as_their_activations_fit() -> None:  # SPEC F4
+    painter = DiffusionMachine(DiffusionParams(batch_max=4, batch_pixels_max=2 * 9 * 64 * 64 + 1))
+    for number in range(3):
+        painter.add(picture(f"req-{number}", frames=9))
+    assert begun(painter) == [[1, 2], [3]]
+    for number in range(3):
+        painter.add(picture(f"req-{number}"))
+    assert begun(painter) == [[4, 5, 6]]
+
+
 def plans(painter: DiffusionMachine) -> list[DenoisePlan]:
     """Run to the end."""
     out = []
