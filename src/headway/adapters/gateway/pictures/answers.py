@@ -11,7 +11,6 @@ from headway.core.evidence import WorkerMarks
 from headway.core.units import Ns, s_from_ns
 
 MEDIA_TYPES: Final = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
-_EFFECTIVE: Final = {"steps": "num_inference_steps"}  # what a degradation changes of the parameters
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -95,15 +94,10 @@ def usage_of(asked: Asked) -> ImageUsage:
     return ImageUsage(text + brought, made, text + brought + made, TokenDetails(text, brought), TokenDetails(0, made))
 
 
-def effective(asked: Asked, degraded: Mapping[str, int | str]) -> Parameters:
-    """Return the parameters that were really used."""
-    return asked.parameters | {_EFFECTIVE[name]: left for name, left in degraded.items() if name in _EFFECTIVE}
-
-
 def image_answer(
     asked: Asked, made: Sequence[Made], created: int, cost: Cost, degraded: Mapping[str, int | str]
 ) -> ImageAnswer:
-    """Return the whole answer, its pictures inside it."""
+    """Return the whole answer, its pictures inside it; `asked` as it ran."""
     seeds = [asked.request.seed + one.index if one.seed is None else one.seed for one in made]
     return ImageAnswer(
         created=created,
@@ -114,7 +108,7 @@ def image_answer(
         id=asked.request.id,
         model=asked.card.id,
         seeds=seeds,
-        parameters=effective(asked, degraded),
+        parameters=asked.parameters,
         gpu_seconds=cost.gpu_seconds,
         price_usd=cost.price_usd,
         stage_seconds=cost.stage_seconds,

@@ -1,10 +1,7 @@
 """What the edge wants back with every view of a job: kept beside it, as JSON."""
 
-from collections.abc import Mapping
-
 import msgspec
 
-from headway.adapters.gateway.pictures.answers import effective
 from headway.adapters.gateway.pictures.prepare import Asked, Parameters
 from headway.adapters.gateway.pictures.schema import VideoBody
 
@@ -29,10 +26,9 @@ class VideoEcho(msgspec.Struct, frozen=True):
     remixed_from: str | None = None
 
 
-def image_echo(asked: Asked, by_url: bool, degraded: Mapping[str, int | str] | None = None) -> bytes:
+def image_echo(asked: Asked, by_url: bool) -> bytes:
     """Write it."""
-    parameters = effective(asked, degraded or {})
-    return msgspec.json.encode(ImageEcho(asked.size, parameters, asked.request.content.form, by_url))
+    return msgspec.json.encode(ImageEcho(asked.size, asked.parameters, asked.request.content.form, by_url))
 
 
 def video_echo(asked: Asked, body: VideoBody, remixed_from: str | None) -> bytes:

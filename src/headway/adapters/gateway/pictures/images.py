@@ -22,7 +22,7 @@ from headway.adapters.gateway.pictures.answers import (
 from headway.adapters.gateway.pictures.bodies import origin
 from headway.adapters.gateway.pictures.cache import ResultCache
 from headway.adapters.gateway.pictures.echo import image_echo
-from headway.adapters.gateway.pictures.prepare import Asked
+from headway.adapters.gateway.pictures.prepare import Asked, as_it_ran
 from headway.adapters.gateway.pictures.session import Outcome, PictureSession
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.rate_headers import rate_headers
@@ -147,7 +147,8 @@ class ImageRuns:
 
     async def _kept(self, call: Call, outcome: Outcome) -> ImageAnswer:
         """Store the pictures, so that their addresses answer, and what they took is metered."""
-        asked, request = call.asked, call.asked.request
+        asked = as_it_ran(call.asked, outcome.degraded, self._serving.models())
+        request = asked.request
         cost = cost_of(outcome.end.marks, self._settings.price_per_device_hour_usd)
         answer = image_answer(asked, outcome.made, int(time.time()), cost, outcome.degraded)
         kind = MEDIA_TYPES[request.content.form]
@@ -155,7 +156,7 @@ class ImageRuns:
         pictures = [KeptPicture(one.index, kind, one.body, seed) for one, seed in made]
         # What it was made from is the client's: only its words are kept.
         bare = msgspec.structs.replace(request, content=Content(request.content.prompt), trace=None)
-        new = NewJob("image", bare, image_echo(asked, call.by_url, outcome.degraded))
+        new = NewJob("image", bare, image_echo(asked, call.by_url))
         await self._durable.pictures.keep(new, pictures, cost.gpu_seconds)
         await self._durable.meters.meter(request.tenant, request.model, cost.gpu_seconds, request.n)
         if not call.by_url:

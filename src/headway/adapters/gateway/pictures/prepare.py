@@ -1,6 +1,7 @@
 """From a parsed body to a request of the ring, and to what its answer repeats."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -47,6 +48,22 @@ class Asked(msgspec.Struct, frozen=True):
         """What its model makes."""
         assert self.card.pictures is not None  # `Preparer` asks only such models
         return self.card.pictures
+
+
+def as_it_ran(asked: Asked, degraded: Mapping[str, int | str], cards: Sequence[ModelCard]) -> Asked:
+    """Return what was really run after admission took something away: fewer steps, or another model with its own
+    guidance."""
+    request, card, parameters = asked.request, asked.card, dict(asked.parameters)
+    steps, model = degraded.get("steps"), degraded.get("model")
+    if isinstance(steps, int):
+        request = msgspec.structs.replace(request, steps=steps)
+        parameters["num_inference_steps"] = steps
+    other = next((one for one in cards if one.id == model and one.pictures is not None), None)
+    if other is not None and other.pictures is not None:
+        card, scale = other, other.pictures.guidance_scale
+        request = msgspec.structs.replace(request, model=ModelId(other.id), guidance_scale=scale)
+        parameters["guidance_scale"] = scale
+    return msgspec.structs.replace(asked, card=card, request=request, parameters=parameters)
 
 
 class PicturePreparer:

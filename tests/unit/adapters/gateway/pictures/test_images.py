@@ -2,10 +2,12 @@ import asyncio
 import base64
 import json
 
+import msgspec
 import pytest
 from tests.unit.adapters.gateway.fakes import MODEL, Client
 from tests.unit.adapters.gateway.pictures.fakes import (
     KEYED,
+    LOOKS,
     PAINTER,
     TOY,
     Painter,
@@ -17,7 +19,7 @@ from tests.unit.adapters.gateway.pictures.fakes import (
 )
 
 from headway.adapters.gateway.app import build_app
-from headway.adapters.gateway.ports import PictureEstimate
+from headway.adapters.gateway.ports import ModelCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
 from headway.core.effects import ErrorOut
 
@@ -208,6 +210,21 @@ def test_what_was_taken_away_is_told() -> None:
         assert answer["degraded"] == {"steps": 2}
         assert answer["parameters"]["num_inference_steps"] == 2
         assert studio.painter.painted[0].allow_degrade == ("steps",)
+
+    run(test)
+
+
+def test_an_answer_of_another_model_tells_whose_it_is_and_how_it_was_guided() -> None:
+    # SPEC A4; sd-dynamic-prompts#357: metadata claimed what was asked for, not what ran
+    async def test() -> None:
+        studio = Studio()
+        fast = msgspec.structs.replace(LOOKS, guidance_scale=1.0, steps=2)
+        studio.painter.cards.append(ModelCard("fast", ("image",), 0, 1, 0, 0, pictures=fast))
+        studio.painter.degraded = (("model", "fast"), ("steps", 2))
+        answer = (await studio.draw(allow_degrade=["model"])).json()
+        assert (answer["model"], answer["degraded"]) == ("fast", {"model": "fast", "steps": 2})
+        assert (answer["parameters"]["num_inference_steps"], answer["parameters"]["guidance_scale"]) == (2, 1.0)
+        assert studio.jobs.metered[0].model == "fast"
 
     run(test)
 
