@@ -112,17 +112,20 @@ def _load_pipeline(
 ) -> DenoiseEngine:
     tell("import", 0.0, "diffusers")
     try:
-        from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
-        from headway.engines.diffusion.loading import LoadSettings, load
+        from headway.engines.diffusion.engine import RunSettings
+        from headway.engines.diffusion.loading import LoadSettings
+        from headway.engines.diffusion.start import StageCounts, start_engine
     except ImportError as error:
         raise ConfigError(
             f"diffusion.engine = 'torch' needs torch and diffusers ({error}); install headway[diffusion], "
             "diffusion.engine = 'synthetic' works without"
         ) from error
     tell("load", 0.0, Path(pipeline.folder).name)
-    loaded = load(LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads))
-    tell("load", 1.0, f"{type(loaded.family).__name__} in {str(loaded.dtype).removeprefix('torch.')}")
-    return DiffusionEngine(loaded, RunSettings(pipeline.cache_mb, pipeline.tile_pixels), clock)
+    settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
+    counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
+    engine = start_engine(settings, RunSettings(pipeline.cache_mb, pipeline.tile_pixels), counts, clock)
+    tell("load", 1.0, engine.description)
+    return engine
 
 
 def _synthetic(spec: ReplicaSpec, llm: LlmSpec, clock: Callable[[], Ns]) -> LlmEngine:

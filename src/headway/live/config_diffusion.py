@@ -44,6 +44,8 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     threads: Count = 1  # of one replica on a CPU
     embedding_cache_mb: Annotated[int, msgspec.Meta(ge=0)] = 64  # prompts that were encoded, per replica
     tile_pixels: Count | None = None  # larger frames are decoded in tiles; unset: only those that do not fit otherwise
+    text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
+    decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
     size: Name = "64x64"  # of a request that names none: WIDTHxHEIGHT
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
@@ -83,6 +85,10 @@ def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
             raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
         if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
             raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
+        if model.folder is None and model.text_processes + model.decode_processes:
+            raise ConfigError(
+                f"{key}.text_processes and decode_processes need {key}.engine = 'torch': stages of a model"
+            )
         if model.steps > model.steps_max:
             raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
         if model.masks and not model.edits:
@@ -161,6 +167,8 @@ def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
             threads=model.threads,
             cache_mb=model.embedding_cache_mb,
             tile_pixels=model.tile_pixels,
+            text_processes=model.text_processes,
+            decode_processes=model.decode_processes,
         ),
         probes=_probes(model),
     )

@@ -86,6 +86,8 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     threads: int
     cache_mb: int
     tile_pixels: int | None
+    text_processes: int = 0
+    decode_processes: int = 0
 
 
 class DiffusionSpec(msgspec.Struct, frozen=True):

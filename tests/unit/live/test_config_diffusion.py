@@ -71,6 +71,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', seconds=[]", "seconds is empty"),
         ("name='a', stepz=3", "stepz"),
         ("name='a', scheduler={order={type='fifoo'}}", "in diffusion[0].scheduler: "),
+        ("name='a', decode_processes=1", "need diffusion[0].engine = 'torch'"),
         ("fps=3", "name"),
     ],
 )

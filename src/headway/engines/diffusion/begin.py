@@ -114,7 +114,7 @@ class Beginner:
         family, said = self._family, request.content
         why = family.check(size)
         if why is not None:
-            raise RequestError(f"request {request.id}: {why}")
+            raise RequestError(why)
         for wrong, words in (
             (size.frames > 1 and not family.makes_videos, "this model makes pictures, no videos"),
             (said.form == "mp4" and not family.makes_videos, "this model makes pictures, no videos"),
@@ -136,11 +136,11 @@ class Beginner:
             ),
         ):
             if wrong:
-                raise RequestError(f"request {request.id}: {words}")
+                raise RequestError(words)
         scale = request.guidance_scale or self._guidance_scale
         if said.negative_prompt and not (family.is_guided_by_pairs and scale > 1.0):
             needs = "guidance_scale above 1" if family.is_guided_by_pairs else "a model that is not guidance-distilled"
-            raise RequestError(f"request {request.id}: a negative prompt needs {needs}; guidance_scale is {scale}")
+            raise RequestError(f"a negative prompt needs {needs}; guidance_scale is {scale}")
 
     @property
     def _solver(self) -> str:

@@ -48,6 +48,11 @@ class DiffusionEngine:
         self._failed: list[RowFailed] = []
 
     @property
+    def description(self) -> str:
+        """For the start log."""
+        return f"{type(self._family).__name__} in {str(self._loaded.dtype).removeprefix('torch.')}, {self.stages.where}"
+
+    @property
     def held(self) -> int:
         """Rows whose state is kept."""
         return len(self._rows)

@@ -183,6 +183,8 @@ class SplitStages:
 
     def __init__(self, here: Stages, text: StagePool | None, decode: StagePool | None, device: torch.device) -> None:
         self._here, self._text, self._decode, self._device = here, text, decode, device
+        counts = [0 if pool is None else len(pool.hosts) for pool in (text, decode)]
+        self.where = f"{counts[0]} processes encode text, {counts[1]} decode"
 
     def encode(self, prompt: str) -> Embedding:
         """Embedding of one prompt."""

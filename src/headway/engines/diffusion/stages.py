@@ -43,6 +43,11 @@ def frames_from(body: bytes) -> Frames:
 class Stages(Protocol):
     """Where text is encoded and latents are decoded."""
 
+    @property
+    def where(self) -> str:
+        """For people."""
+        ...
+
     def encode(self, prompt: str) -> Embedding:
         """Embedding of one prompt."""
         ...
@@ -60,6 +65,7 @@ class LocalStages:
     def __init__(self, family: Family, vae: Pipeline, tile_pixels: int | None = None) -> None:
         self._family, self._vae, self._tile_pixels = family, vae, tile_pixels
         self.tiled_decodes = 0
+        self.where = "all stages in one process"
 
     def encode(self, prompt: str) -> Embedding:
         """Embedding of one prompt; prompts are encoded one by one, so that company does not change them."""

@@ -1,0 +1,57 @@
+"""The committed tiny model: what the engine draws is what unmodified diffusers draws, and follows its caption."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.engines.diffusion.asks import asked, made, pixels, run
+
+from headway.core.request import Content
+from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
+from headway.engines.diffusion.loading import LoadSettings, load
+
+IMAGE = Path(__file__).parents[4] / "models" / "tiny" / "image"
+CAPTION = "a large red circle on a white background"
+RED, WHITE = (220, 40, 40), (245, 245, 245)  # of the scenes that it was trained on
+
+
+@pytest.fixture(scope="module")
+def tiny() -> DiffusionEngine:
+    return DiffusionEngine(load(LoadSettings(IMAGE, device="cpu")), RunSettings(), lambda: 0)
+
+
+def test_its_pictures_are_those_of_unmodified_diffusers(tiny: DiffusionEngine) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from diffusers import FluxPipeline
+
+        pipe = FluxPipeline.from_pretrained(IMAGE, local_files_only=True)
+    pipe.set_progress_bar_config(disable=True)
+    theirs = pipe(
+        CAPTION,
+        negative_prompt="",
+        true_cfg_scale=2.0,
+        height=96,
+        width=64,
+        num_inference_steps=4,
+        max_sequence_length=16,
+        generator=torch.Generator().manual_seed(5),
+    ).images[0]
+    ours = made(tiny, asked(height=96, width=64, guidance_scale=2.0, content=Content(CAPTION)))[0].body
+    assert np.array_equal(pixels(ours), np.asarray(theirs))
+
+
+def test_a_batch_of_captions_draws_what_each_says(tiny: DiffusionEngine) -> None:
+    other = "a large blue square on a black background"
+    requests = [
+        asked(height=64, width=64, steps=8, guidance_scale=2.0, deterministic=False, content=Content(caption))
+        for caption in (CAPTION, other)
+    ]
+    done = run(tiny, requests, count=8)
+    red, blue = (pixels(row.made[0].body).astype(int) for row in done.made)
+    assert np.abs(red[28:36, 28:36].mean((0, 1)) - RED).max() < 30
+    assert np.abs(red[:4, :4].mean((0, 1)) - WHITE).max() < 30
+    assert blue[28:36, 28:36].mean((0, 1)).argmax() == 2
+    assert blue[:4, :4].mean() < 60
