@@ -122,8 +122,7 @@ class DiffusionWorker:
         if plan is None:
             return
         for seq in self.machine.take_interrupted():
-            self._stays[seq].exit(self._sums, at_ns)
-            self._stays[seq].preemptions += 1
+            self._stays[seq].interrupt(self._sums, at_ns)
         for row in plan.rows:
             stay = self._stays[row.seq]
             stay.enter(self._sums, at_ns)
@@ -166,6 +165,8 @@ class DiffusionWorker:
         self, stay: "Sitting", reason: FinishReason, at_ns: Ns, error: str | None = None, code: str | None = None
     ) -> None:
         self._drop(stay)
+        if stay.is_interrupted:  # it ends while it waits: that time is over too
+            stay.enter(self._sums, at_ns)
         cost = self.machine.denoise_cost
         marks = stay.sat(stay.marks(self._replica, self._sums, at_ns), 1 if cost is None else cost.devices)
         self.out.append(Send(stay.front, Finished(stay.request.id, stay.epoch, reason, 0, marks, error, code=code)))
@@ -183,6 +184,16 @@ class Sitting(Stay):
         self.done = request.begun
         self._previews, self._is_saved = request.preview_steps, request.save_every > 0
         self._text_ns = self._encode_ns = self._decode_ns = 0
+
+    @property
+    def is_interrupted(self) -> bool:
+        """It waits for its batch to go on."""
+        return self._out_ns is not None
+
+    def interrupt(self, sums: Sums, at_ns: Ns) -> None:
+        """Its batch gave way."""
+        self.exit(sums, at_ns)
+        self.preemptions += 1
 
     def did(self, done: int, stages: StageTimes | None) -> None:
         """One of its plans is over."""

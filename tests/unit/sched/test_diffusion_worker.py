@@ -27,8 +27,9 @@ from headway.core.request import Content, FinishReason
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
-from headway.sched.diffusion.params import DiffusionParams, Watchdog
+from headway.sched.diffusion.params import DiffusionParams, Preemption, Watchdog
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
+from headway.sched.registry import PolicyChoice
 
 FRONT = NodeId("front-0")
 
@@ -199,3 +200,28 @@ def test_a_plan_may_take_for_ever_where_nothing_is_believed_or_nobody_watches() 
         easel = Easel(belief, DiffusionParams(watchdog=watchdog))
         easel.message(Submit(picture("req-1"), 1, number=1))
         assert not [effect for effect in easel.last if isinstance(effect, WakeAt) and effect.timer == "stuck"]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_the_time_of_an_interruption_is_evidence_of_its_own(is_cancelled: bool) -> None:  # SPEC I2
+    params = DiffusionParams(order=PolicyChoice("sjf"), batch_max=1, preempt=Preemption(price_s=0.0))
+    easel = Easel(DenoiseCost(COST), params)
+    video, picture_ = picture("req-1", steps=2, size=256), picture("req-2", steps=1)
+    easel.message(Submit(video, 1, number=1))
+    easel.message(Submit(picture_, 1, number=2))
+
+    def step(at_ns: int, took_ns: int = 272_000) -> list[Message]:
+        timing = StepTiming(0, 10, 10 + took_ns)
+        return sent(easel.event(DenoiseDone(at_ns, "t", easel.steps.pop(0), timing)))
+
+    step(100)  # the picture begins
+    if is_cancelled:
+        (finished,) = sent(easel.event(MessageArrived(400, "t", FRONT, Cancel(video.id, 1))))
+    else:
+        step(400, 32_000)
+        *_, finished = step(900)
+    assert isinstance(finished, Finished)
+    marks = finished.marks
+    assert (finished.request, marks.preemptions, marks.preempted_ns) == ("req-1", 1, 300)
+    assert marks.steps == (1 if is_cancelled else 2)
+    assert marks.device_ns == (272_000 if is_cancelled else 544_000)  # nothing of the picture's
