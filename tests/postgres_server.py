@@ -25,9 +25,38 @@ def _account() -> str | None:
     pytest.skip("PostgreSQL refuses root, and there is no account postgres or nobody to run it as")
 
 
+class Server:
+    """One that runs; it may be stopped at once, as by a crash, and started again."""
+
+    def __init__(self, folder: str, initdb: str, pg_ctl: str, account: str | None) -> None:
+        self._folder, self._pg_ctl, self._account = folder, pg_ctl, account
+        self._data = str(Path(folder) / "data")
+        self.url = f"postgresql://{SUPERUSER}@/postgres?host={folder}"
+        self._run(initdb, "-D", self._data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync")
+        self.start()
+
+    def start(self) -> None:
+        """Return when it answers."""
+        options = f"-k {self._folder} -c listen_addresses= -c fsync=off"
+        # Its log goes to a file: a server that holds our pipes would keep `_run` waiting for ever.
+        self._control("start", "-l", str(Path(self._folder) / "log"), "-o", options)
+
+    def stop(self) -> None:
+        """Connections are cut, nothing is finished."""
+        self._control("stop", "-m", "immediate")
+
+    def _control(self, verb: str, *more: str) -> None:
+        self._run(self._pg_ctl, "-D", self._data, "-w", *more, verb)
+
+    def _run(self, *command: str) -> None:
+        env = {**os.environ, "LC_ALL": "C", "HOME": self._folder}
+        done = subprocess.run(command, user=self._account, env=env, cwd=self._folder, capture_output=True, check=False)
+        assert done.returncode == 0, (done.stderr + done.stdout).decode()
+
+
 @contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of an empty database `postgres`; skips where there are no binaries."""
+def server() -> Iterator[Server]:
+    """A fresh one with an empty database `postgres`; skips where there are no binaries."""
     initdb, pg_ctl = shutil.which("initdb"), shutil.which("pg_ctl")
     if initdb is None or pg_ctl is None:
         pytest.skip("initdb and pg_ctl are not here: no PostgreSQL server to test against")
@@ -35,20 +64,15 @@ def postgres() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="hw-pg-") as folder:
         if account is not None:
             shutil.chown(folder, account)
-        data = str(Path(folder) / "data")
-        env = {**os.environ, "LC_ALL": "C", "HOME": folder}
-
-        def run(*command: str) -> None:
-            done = subprocess.run(
-                command, user=account, env=env, cwd=folder, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr + done.stdout
-
-        run(initdb, "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {folder} -c listen_addresses= -c fsync=off"
-        # Its log goes to a file: a server that holds our pipes would keep `run` waiting for ever.
-        run(pg_ctl, "-D", data, "-w", "-l", str(Path(folder) / "log"), "-o", options, "start")
+        running = Server(folder, initdb, pg_ctl, account)
         try:
-            yield f"postgresql://{SUPERUSER}@/postgres?host={folder}"
+            yield running
         finally:
-            run(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
+            running.stop()
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Its URL alone."""
+    with server() as running:
+        yield running.url

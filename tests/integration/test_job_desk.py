@@ -9,11 +9,12 @@ import openai
 import pytest
 from aiohttp import web
 from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
-from tests.postgres_server import postgres
+from tests.postgres_server import Server, postgres, server
 
 from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture
+from headway.adapters.storage.settings import StorageSettings
 from headway.core.effects import ErrorOut
-from headway.core.errors import ConfigError, RequestError
+from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.ids import TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest, Request
@@ -341,10 +342,7 @@ def test_two_gateways_on_one_postgresql_share_the_jobs_and_take_over_from_each_o
     # SPEC H3
     async def test(url: str) -> None:
         shared = settings(tmp_path, url=url, running_max=2)
-        storage = objects_folder(f"sqlite:///{tmp_path / 'x'}")
-        from headway.adapters.storage.settings import StorageSettings
-
-        store = StorageSettings(str(storage))
+        store = StorageSettings(str(tmp_path / "objects"))
         async with desk(tmp_path, shared, store, 0.0) as dying:
             dying.painter.hold(7)
             for name in ("video_1", "video_2"):
@@ -361,6 +359,31 @@ def test_two_gateways_on_one_postgresql_share_the_jobs_and_take_over_from_each_o
 
     with postgres() as url:
         asyncio.run(test(url))
+
+
+def test_a_table_that_goes_away_for_a_while_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    # SPEC H3
+    async def test(table: Server) -> None:
+        shared = settings(tmp_path, url=table.url)
+        async with desk(tmp_path, shared, StorageSettings(str(tmp_path / "objects"))) as rig:
+            rig.painter.hold(5)
+            await rig.jobs.create(rig.new("video_1"))
+            await rig.at("video_1", 50)
+            await asyncio.to_thread(table.stop)
+            with pytest.raises(CapacityError, match="does not answer"):
+                await rig.jobs.create(rig.new("video_2"))
+            rig.painter.hold(None)
+            await rig.until(_is(lambda: not rig.painter.open), "it ended while nobody could write that down")
+            await asyncio.to_thread(table.start)
+            assert (await rig.over("video_1")).status == "completed"
+            await rig.jobs.create(rig.new("video_3"))
+            assert (await rig.over("video_3")).status == "completed"
+            assert await rig.jobs.get("video_2", None) is None
+            (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+            assert used.requests == 2
+
+    with server() as table:
+        asyncio.run(test(table))
 
 
 @pytest.mark.parametrize(
