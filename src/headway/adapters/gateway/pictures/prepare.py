@@ -113,7 +113,7 @@ class PicturePreparer:
         width, height = pixels_of(body.size, looks, card.id)
         is_video = isinstance(body, VideoBody)
         seconds = seconds_of(body.seconds, looks, card.id) if isinstance(body, VideoBody) else 0
-        scale = looks.guidance_scale if body.guidance_scale is None else body.guidance_scale
+        scale = _guidance(body.guidance_scale, looks, card.id)
         seed = body.seed
         if seed is None:  # a `deterministic` request without a seed takes its own
             seed = int.from_bytes(digest[:4]) >> 1 if body.deterministic else secrets.randbelow(1 << SEED_BITS)
@@ -156,6 +156,15 @@ def _with_links(body: PictureBody, files: Files) -> Files:
         message = "Missing required parameter: `image`; a file of the form, or `images` in a JSON body."
         raise RequestError(message, code="missing_required_parameter", param="image")
     return Files(tuple(pictures), mask)
+
+
+def _guidance(asked: float | None, looks: PictureCard, model: str) -> float:
+    """Return the scale; inside, 0 stands for the model's own. Up to 1 a second pass changes nothing and is not made."""
+    if asked is None:
+        return looks.guidance_scale
+    if asked == 0 and looks.passes == 1:
+        raise invalid("guidance_scale", f"`guidance_scale` is 0; it is an input of `{model}` and must be above 0.")
+    return asked or 1.0
 
 
 def _strength(body: DiffusionBody, files: Files) -> float | None:

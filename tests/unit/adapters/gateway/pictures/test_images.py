@@ -214,6 +214,35 @@ def test_what_was_taken_away_is_told() -> None:
     run(test)
 
 
+@pytest.mark.parametrize(("asked", "scale", "passes"), [(None, 3.0, 2), (0, 1.0, 1), (1, 1.0, 1), (1.5, 1.5, 2)])
+def test_no_guidance_is_one_pass(asked: float | None, scale: float, passes: int) -> None:
+    async def test() -> None:
+        studio = Studio()
+        answer = (await studio.draw(guidance_scale=asked)).json()
+        (request,) = studio.painter.painted
+        told = answer["parameters"]["guidance_scale"]
+        assert (request.guidance_scale, request.passes, told) == (scale, passes, scale)
+            scale,
+            passes,
+            scale,
+        )
+
+    run(test)
+
+
+def test_a_model_that_takes_guidance_as_input_makes_one_pass() -> None:
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.cards[1] = ModelCard(
+            PAINTER, ("image",), 0, 1, 0, 0, pictures=msgspec.structs.replace(LOOKS, passes=1)
+        )
+        await studio.draw(guidance_scale=5)
+        assert studio.painter.painted[0].passes == 1
+        assert "above 0" in (await studio.draw(guidance_scale=0)).json()["error"]["message"]
+
+    run(test)
+
+
 def test_an_answer_of_another_model_tells_whose_it_is_and_how_it_was_guided() -> None:
     # SPEC A4; sd-dynamic-prompts#357: metadata claimed what was asked for, not what ran
     async def test() -> None:
