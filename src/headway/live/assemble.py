@@ -123,7 +123,8 @@ def _load_pipeline(
     tell("load", 0.0, Path(pipeline.folder).name)
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
     counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
-    engine = start_engine(settings, RunSettings(pipeline.cache_mb, pipeline.tile_pixels), counts, clock)
+    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale)
+    engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)
     return engine
 

@@ -167,6 +167,7 @@ def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
             threads=model.threads,
             cache_mb=model.embedding_cache_mb,
             tile_pixels=model.tile_pixels,
+            guidance_scale=model.guidance_scale or None,
             text_processes=model.text_processes,
             decode_processes=model.decode_processes,
         ),
@@ -203,7 +204,7 @@ def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:
         patch=patch,
         frame_stride=model.frame_stride,
         text_tokens=model.text_tokens,
-        passes=model.guided_passes,
+        passes=model.guided_passes if model.guidance_scale > 1 else 1,
         is_floor_hidden=False,
         steps=model.steps,
     )

@@ -86,6 +86,7 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     threads: int
     cache_mb: int
     tile_pixels: int | None
+    guidance_scale: float | None = None  # of a request that names none; None: the family's
     text_processes: int = 0
     decode_processes: int = 0
 

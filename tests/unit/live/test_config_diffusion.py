@@ -104,6 +104,14 @@ def test_every_shape_that_is_named_is_run_before_ready() -> None:
     assert (film.form, film.fps) == ("mp4", 4)
 
 
+def test_a_model_without_guidance_makes_one_pass_where_a_request_says_nothing() -> None:
+    model = DiffusionSettings(name="a", folder="x", guidance_scale=1.0)
+    assert believed_cost(model).passes == 1
+    pipeline = diffusion_spec(model).pipeline
+    assert pipeline is not None
+    assert pipeline.guidance_scale == 1.0
+
+
 def test_the_virtual_device_is_believed_to_take_what_it_takes() -> None:
     model = DiffusionSettings(name="a", engine="synthetic")
     rows = tuple(DenoiseRow(seq, 0, 1, 9) for seq in range(3))

@@ -222,10 +222,6 @@ def test_no_guidance_is_one_pass(asked: float | None, scale: float, passes: int)
         (request,) = studio.painter.painted
         told = answer["parameters"]["guidance_scale"]
         assert (request.guidance_scale, request.passes, told) == (scale, passes, scale)
-            scale,
-            passes,
-            scale,
-        )
 
     run(test)
 
