@@ -107,7 +107,8 @@ def test_a_crowded_hour_with_a_death_every_minute(order: str) -> None:  # vllm-o
             RequestId(f"req-{number}"), TenantId(f"t{number % 3}"), ModelId(MODEL), steps, height, 256, number, at_ns
         )
         due_ns = at_ns + ns_from_s(rng.choice([200, 2000]))
-        wanted.append(replace(request, save_every=rng.choice([0, 10]), slo=Slo(e2e_deadline_ns=due_ns)))
+        shown, slo = Content(previews=9), Slo(e2e_deadline_ns=due_ns)
+        wanted.append(replace(request, save_every=rng.choice([0, 10]), slo=slo, content=shown))
     for minute in range(60):
         at_ns = (60 * minute + rng.randrange(60)) * NS_PER_S
         happens, node = rng.choice([kill, fail]), rng.choice(REPLICAS)
