@@ -13,7 +13,7 @@ if MODE == "dies at once":
     sys.exit("no model here")
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.reply({{"data": [{{"id": "m", "modalities": ["text"]}}]}})
+        self.reply({{"data": [{{"id": "m", "modalities": ["image" if MODE == "paints" else "text"]}}]}})
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
         self.reply({{"choices": [{{"message": {{"content": "" if MODE == "says nothing" else "Paris"}}}}]}})
@@ -64,6 +64,14 @@ def test_a_failing_check_is_reported(tmp_path: Path) -> None:
     (tmp_path / "llm_api.py").write_text("import sys\nassert '--other-key' in sys.argv\nsys.exit(4)\n")
     with serving(command(tmp_path, "well"), tmp_path) as base:
         assert run_checks(tmp_path, base, None) == ["llm_api.py ended with 4"]
+
+
+def test_pictures_are_checked_where_there_are_no_videos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "llm_api.py").write_text("raise SystemExit(9)\n")
+    (tmp_path / "diffusion_api.py").write_text("import sys\nassert sys.argv[-2:] == ['--only', 'image:']\n")
+    with serving(command(tmp_path, "paints"), tmp_path) as base:
+        assert run_checks(tmp_path, base, None) == []
+        assert "no model here is listed for video" in capsys.readouterr().out
 
 
 def test_missing_checks_are_a_skip_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
