@@ -1,5 +1,7 @@
 """The official client against `headway serve`: pictures, videos and their jobs, from the synthetic engine."""
 
+import base64
+import io
 import json
 import warnings
 from collections.abc import Iterator
@@ -10,16 +12,17 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
+from PIL import Image
 from tests.e2e.serving import Server, serve, until
 
 MODELS = (
     "model.replicas=0",
     "jobs.lease_s=2",
     "jobs.progress_s=0.25",
-    "diffusion=[{name='painter', engine='synthetic', steps=4, synthetic={step_ms=1}},"
+    "diffusion=[{name='painter', engine='synthetic', steps=4, synthetic={step_ms=10, megapixel_ms=0}},"
     " {name='filmer', engine='synthetic', fps=4, steps=20, synthetic={step_ms=20, megapixel_ms=0}}]",
 )
-LONG = 200  # steps of 20 ms
+LONG = 200  # steps of 10 or 20 ms
 
 
 class Studio:
@@ -33,6 +36,9 @@ class Studio:
         extra = {"extra_body": fields.pop("extra")} if "extra" in fields else {}
         headers = {"extra_headers": fields.pop("headers")} if "headers" in fields else {}
         return self.client.videos.create(**{"model": "filmer", "prompt": "a red circle", **fields, **extra, **headers})
+
+    def draw(self, n: int = 1, **extra: object) -> openai.types.ImagesResponse:
+        return self.client.images.generate(model="painter", prompt="a red circle", size="64x64", n=n, extra_body=extra)
 
     def once(self, video: str, *states: str) -> openai.types.Video:
         until(lambda: self.client.videos.retrieve(video).status in states, f"{video} is {states}")
@@ -66,6 +72,61 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
+
+
+def pictures(answer: openai.types.ImagesResponse) -> list[bytes]:
+    return [base64.b64decode(one.b64_json or "") for one in answer.data or []]
+
+
+def test_pictures_edits_and_streams(studio: Studio) -> None:
+    # SPEC H1, F7
+    assert [model.id for model in studio.client.models.list()] == ["painter", "filmer"]
+    three = studio.draw(n=3, seed=20)
+    alone = [pictures(studio.draw(seed=20 + k))[0] for k in range(3)]
+    assert pictures(three) == alone  # A1111#14273, diffusers#6233
+    assert Image.open(io.BytesIO(alone[0])).size == (64, 64)
+    extra = three.model_extra or {}
+    assert extra["seeds"] == [20, 21, 22]
+    assert sum(extra["stage_seconds"].values()) == pytest.approx(extra["gpu_seconds"])
+    assert extra["gpu_seconds"] > 0
+    edit = studio.client.images.edit(
+        model="painter",
+        image=("in.png", alone[0], "image/png"),
+        prompt="bluer",
+        extra_body={"seed": 1, "strength": 0.5},
+    )
+    assert (edit.model_extra or {})["parameters"]["strength"] == 0.5
+    assert pictures(edit) != alone[:1]
+    stream = studio.client.images.generate(model="painter", prompt="x", stream=True, partial_images=2)
+    kinds = [event.type for event in stream]
+    assert kinds == ["image_generation.partial_image"] * 2 + ["image_generation.completed"]
+    with pytest.raises(openai.BadRequestError, match="guidance_scale"):
+        studio.draw(guidance_scal=1)
+    with pytest.raises(openai.NotFoundError):
+        studio.client.images.generate(model="nope", prompt="x")
+
+
+def test_a_crowd_gets_what_each_gets_alone(studio: Studio) -> None:
+    # SPEC F4; sglang#28502: batches damaged pictures of the same seed
+    alone = [pictures(studio.draw(seed=seed)) for seed in range(3)]
+    with ThreadPoolExecutor(9) as pool:
+        crowd = list(pool.map(lambda number: pictures(studio.draw(seed=number % 3)), range(9)))
+    assert crowd == [alone[number % 3] for number in range(9)]
+
+
+def test_a_client_that_leaves_frees_the_device(studio: Studio) -> None:
+    # vllm-omni#1347: no abort on disconnect; SPEC H2
+    address = urlsplit(studio.server.url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=30)
+    body = json.dumps({"model": "painter", "prompt": "x", "num_inference_steps": LONG})
+    headers = {"content-type": "application/json", "x-request-id": "leaves"}
+    connection.request("POST", "/v1/images/generations", body, headers)
+    until(lambda: "gateway/in_flight" in studio.server.held(), "it runs")
+    connection.close()
+    until(lambda: not studio.server.held(), lambda: f"nothing is held: {studio.server.held()}")
+    evidence = studio.get("/v1/requests/leaves/evidence")
+    assert evidence["outcome"] == "cancelled"
+    assert studio.steps_done("leaves") < LONG // 2
 
 
 def test_a_video_from_its_order_to_its_end(studio: Studio) -> None:
