@@ -122,7 +122,11 @@ class JobDesk:
     def shown(self, view: JobView) -> JsonObject:
         """A job as its clients see it."""
         shape = image_job if view.kind == "image" else video_object
-        return shape(view, self._settings.price_per_device_hour_usd)
+        made = [
+            {"kind": one.kind, "index": one.index, "media_type": one.media_type, "bytes": one.size, "seed": one.seed}
+            for one in view.outputs
+        ]
+        return {**shape(view, self._settings.price_per_device_hour_usd), "outputs": made}
 
     def listed(self, page: JobPage) -> JsonObject:
         """OpenAI's list object."""

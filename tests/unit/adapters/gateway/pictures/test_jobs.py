@@ -103,6 +103,8 @@ def test_contents_by_variant() -> None:
             ("preview", 1): Body("image/png", b"second"),
         }
         studio.jobs.complete(job, made)
+        told = (await studio.get(f"/v1/videos/{job}")).json()["outputs"]
+        assert [(one["kind"], one["index"]) for one in told] == [("video", 0), ("thumbnail", 0), ("preview", 1)]
         for query, kind, body in (
             ("", "video/mp4", b"film"),
             ("?variant=thumbnail", "image/webp", b"thumb"),
