@@ -277,4 +277,4 @@ def outcome_of(message: Finished) -> Outcome:
 def error_of(message: Finished) -> ErrorOut:
     """What a client is told of an error that is its request's own: the same again would end the same."""
     why = f"request {message.request}: {message.error or message.code}"
-    return ErrorOut(400 if message.code == "bad_input" else 500, message.code, why, waiting_helps=False)
+    return ErrorOut(500 if message.code == "out_of_memory" else 400, message.code, why, waiting_helps=False)

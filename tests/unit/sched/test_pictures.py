@@ -85,7 +85,7 @@ def test_a_replica_lost_after_the_last_picture_costs_nothing() -> None:
     assert [(end.reason, end.error) for end in front.last if isinstance(end, End)] == [(FinishReason.STOP, None)]
 
 
-@pytest.mark.parametrize(("code", "status"), [("bad_input", 400), ("out_of_memory", 500)])
+@pytest.mark.parametrize(("code", "status"), [("bad_input", 400), ("unservable", 400), ("out_of_memory", 500)])
 def test_an_error_of_the_request_itself_reaches_its_client_and_says_nothing_about_the_replica(
     code: str, status: int
 ) -> None:  # vllm-omni#2327, #4634
