@@ -12,6 +12,8 @@ import argparse
 from itertools import combinations, pairwise
 from pathlib import Path
 
+import msgspec
+
 from headway.bench.run_summary import RunSummary
 from headway.bench.simulated import simulate
 from headway.core.decisions import Decision
@@ -207,6 +209,9 @@ def migration(rate: float, count: int) -> None:
     print("| what | TTFT mean, ms | p50 | p99 | e2e mean | preemptions | moves |\n|---|---|---|---|---|---|---|")
     for name, router, params in (
         ("least_tokens, migration", "least_tokens", eager),
+        ("the same, one move at a time", "least_tokens", msgspec.structs.replace(eager, moves_max=1)),
+        ("the same, only to make room", "least_tokens", msgspec.structs.replace(eager, gain_tokens_min=10**6)),
+        ("migration at its defaults", "least_tokens", MigrationParams()),
         ("least_tokens", "least_tokens", None),
         ("round_robin", "round_robin", None),
     ):

@@ -20,7 +20,7 @@ class MigrationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     gain_tokens_min: Annotated[int, msgspec.Meta(ge=0)] = 512  # the source must hold so many tokens more
     gain_ratio_min: Annotated[float, msgspec.Meta(ge=0)] = 0.3  # and so much of its own load
-    cooldown_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5  # between two moves of a replica
+    cooldown_s: Annotated[float, msgspec.Meta(ge=0)] = 0.02  # between two moves of a replica; a report apart
     moves_max: Annotated[int, msgspec.Meta(ge=1)] = 8  # at a time; a replica takes part in one
     spare_tokens: Annotated[int, msgspec.Meta(ge=0)] = 256  # that a move for a queue's head leaves free where it goes
 
