@@ -10,7 +10,7 @@ import msgspec
 from headway.adapters.gateway.job_ports import Durable, IdempotencyKey, JobKind, JobView, NewJob
 from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.webhooks.settings import WebhookSettings
-from headway.core.effects import End, ErrorOut, Show
+from headway.core.effects import Admitted, End, ErrorOut, Show
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
@@ -62,6 +62,9 @@ class Painter:
             if self.ends:
                 stream.put(End(request.id, FinishReason.REJECTED, self.ends.pop(0)))
                 return
+            if request.allow_degrade:
+                request = msgspec.structs.replace(request, steps=8)
+                stream.put(Admitted(request.id, (("steps", 8),)))
             new: tuple[NewDenoise, ...] = (NewDenoise(1, request),)
             for step in range(request.begun, request.steps):
                 while self.held is not None and step >= self.held:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import openai
 import pytest
 from aiohttp import web
@@ -60,6 +61,35 @@ def test_a_video_is_made_kept_previewed_and_metered(tmp_path: Path) -> None:
         await rig.until(_is(lambda: rig.desk.states() == [("completed", 1)]), "it is counted")
         (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
         assert (used.model, used.gpu_seconds, used.frames, used.images, used.requests) == (MODEL, 2.0, 4, 0, 1)
+
+    on_desk(tmp_path, test)
+
+
+def test_what_admission_took_away_is_told_with_the_job(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("video_1", allow_degrade=("steps",)))
+        await rig.jobs.create(rig.new("video_2"))
+        assert [(await rig.over(job)).degraded for job in ("video_1", "video_2")] == [{"steps": 8}, {}]
+
+    on_desk(tmp_path, test)
+
+
+def test_a_job_goes_on_with_the_steps_that_its_checkpoint_was_made_by(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(6)
+        new = rig.new("video_1", allow_degrade=("steps",))
+        await rig.jobs.create(new)
+        await rig.at("video_1", 60)
+        await rig.jobs.pause("video_1", TENANT)
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        rig.painter.hold(None)
+        await rig.jobs.resume("video_1", TENANT)
+        view = await rig.over("video_1")
+        again = rig.painter.submitted[-1]
+        assert (again.steps, again.allow_degrade, again.begun > 0, view.degraded) == (8, (), True, {"steps": 8})
+        video = await rig.jobs.content("video_1", TENANT, "video")
+        assert video is not None
+        assert video.body == painted(msgspec.structs.replace(new.request, steps=8))
 
     on_desk(tmp_path, test)
 

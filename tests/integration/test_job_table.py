@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
 
@@ -20,7 +20,7 @@ from headway.adapters.jobs.connect import Database, upgrade
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.places import Places
 from headway.adapters.jobs.records import NewRecord
-from headway.adapters.jobs.table import NodeTable, Retention, StoredOutput
+from headway.adapters.jobs.table import JobInput, NodeTable, Retention, StoredOutput
 from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import UsageTable
 from headway.core.errors import CapacityError, ConfigError, RequestError
@@ -305,7 +305,7 @@ def test_a_failed_job_is_retried_from_the_start_with_the_same_request(database: 
     assert back is not None
     assert back.row is not None
     assert (back.record.state, back.record.error, back.row.begun, back.row.failures) == ("queued", None, 0, 0)
-    assert node.input(RequestId("job-1")) == (b"request", None)
+    assert node.input(RequestId("job-1")) == JobInput(b"request")
 
 
 def test_reordering_puts_a_job_right_before_another(database: Database) -> None:
@@ -409,6 +409,23 @@ def test_migrations_make_the_tables_that_queries_see(database: Database) -> None
     with database.engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_a_table_of_an_earlier_version_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    engine = create_engine(url)
+    upgrade(engine, "0001")
+    values = {column.name: 0 for column in metadata.tables["jobs"].columns if not column.nullable}
+    values |= {"id": "job-1", "kind": "video", "tenant": "t", "model": "m", "state": "queued", "steps": 10, "echo": b""}
+    named = ", ".join(f":{name}" for name in values)
+    with engine.begin() as connection:
+        connection.execute(text(f"INSERT INTO jobs ({', '.join(values)}) VALUES ({named})"), values)
+    engine.dispose()
+    database = Database(url)
+    found = ClientTable(database, RETENTION, 9).find("job-1", None)
+    assert found is not None
+    assert (found.state, found.degraded) == ("queued", None)
+    database.close()
 
 
 def test_sqlite_is_for_one_gateway_and_what_it_had_claimed_is_free_at_its_next_start(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import msgspec
 
 from headway.adapters.gateway.job_ports import OutputKind
 from headway.adapters.gateway.ports import TokenStream
-from headway.adapters.jobs.table import StoredOutput
+from headway.adapters.jobs.table import JobInput, StoredOutput
 from headway.adapters.storage.keys import object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.core.artifacts import Made
-from headway.core.effects import End, Show
+from headway.core.effects import Admitted, End, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
 from headway.core.job_effects import StartJob
@@ -146,15 +146,14 @@ class JobRuns:
         found = await self._tables.ask(lambda: self._tables.node.input(row.job))
         if found is None:
             return Outcome("interrupted", message="it was deleted")
-        request = msgspec.msgpack.decode(found[0], type=DiffusionRequest)
-        checkpoint = None if found[1] is None or not row.begun else await self._store.get(found[1])
+        checkpoint = None if found.checkpoint is None or not row.begun else await self._store.get(found.checkpoint)
         if row.begun and checkpoint is None:
-            log.warning("job %s: its checkpoint %s is not in the store; it begins again", row.job, found[1])
-        if checkpoint is not None and found[1] is not None:
-            attempt.checkpoints.append(found[1])
+            log.warning("job %s: its checkpoint %s is not in the store; it begins again", row.job, found.checkpoint)
+        if checkpoint is not None and found.checkpoint is not None:
+            attempt.checkpoints.append(found.checkpoint)
         if attempt.is_stopped:
             return Outcome("interrupted")
-        request = self._placed(request, attempt, checkpoint)
+        request = self._placed(found, attempt, checkpoint)
         stream = self._front.submit(request, request.arrived_ns, request.arrived_ns)
         attempt.is_submitted = True
         end = await self._follow(attempt, request, stream)
@@ -162,8 +161,14 @@ class JobRuns:
             return ended(end)
         return await self._kept(attempt, request, end)
 
-    def _placed(self, request: DiffusionRequest, attempt: _Attempt, checkpoint: bytes | None) -> DiffusionRequest:
-        """In this run's time, and from where it was."""
+    def _placed(self, found: JobInput, attempt: _Attempt, checkpoint: bytes | None) -> DiffusionRequest:
+        """In this run's time, and from where it was. What is in a checkpoint was made by its own steps and model: it
+        goes on with those, whatever admission would take away now."""
+        request = msgspec.msgpack.decode(found.body, type=DiffusionRequest)
+        if checkpoint is not None:
+            less = {} if found.degraded is None else msgspec.json.decode(found.degraded, type=dict[str, int | str])
+            kept = {name: less[name] for name in ("steps", "model") if name in less}
+            request = msgspec.structs.replace(request, allow_degrade=(), **kept)
         slo = request.slo
         return msgspec.structs.replace(
             request,
@@ -183,8 +188,14 @@ class JobRuns:
             for item in await stream.next():
                 if isinstance(item, Show):
                     await self._shown(attempt, request, item)
+                elif isinstance(item, Admitted):
+                    await self._degraded(attempt, item)
                 elif isinstance(item, End):
                     return item
+
+    async def _degraded(self, attempt: _Attempt, item: Admitted) -> None:
+        row, body = attempt.row, msgspec.json.encode(dict(item.degraded))
+        await self._tables.ask(lambda: self._tables.node.degrade(row.job, row.attempt, body))
 
     async def _shown(self, attempt: _Attempt, request: DiffusionRequest, item: Show) -> None:
         row, now_ns = attempt.row, self._front.now_ns()

@@ -56,6 +56,7 @@ class JobView(msgspec.Struct, frozen=True):
     gpu_seconds: float | None = None  # None: not over, or not measured
     is_paused: bool = False
     attempts: int = 0  # begun so far
+    degraded: dict[str, int | str] = {}  # what admission took away, and what is left; msgspec copies the default
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):

@@ -123,12 +123,12 @@ def _as_sqlite(engine: Engine) -> None:
     event.listen(engine, "begin", begun)
 
 
-def upgrade(engine: Engine) -> None:
-    """Bring the schema to the newest version. Raises SQLAlchemyError."""
+def upgrade(engine: Engine, version: str = "head") -> None:
+    """Bring the schema to that version, the newest one by default. Raises SQLAlchemyError."""
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_OF_MIGRATION})
         config.attributes["connection"] = connection
-        alembic.command.upgrade(config, "head")
+        alembic.command.upgrade(config, version)

@@ -61,6 +61,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     error: JobError | None
     echo: bytes
     outputs: tuple[MadeOutput, ...] = ()
+    degraded: bytes | None = None
 
     @property
     def status(self) -> JobStatus:
@@ -95,6 +96,7 @@ class JobRecord(msgspec.Struct, frozen=True):
             gpu_seconds=s_from_ns(self.device_ns) if is_completed else None,
             is_paused=self.is_paused,
             attempts=self.attempt,
+            degraded={} if self.degraded is None else msgspec.json.decode(self.degraded, type=dict[str, int | str]),
         )
 
 
@@ -122,6 +124,7 @@ class _Job(Protocol):
     error_code: str | None
     error_message: str | None
     echo: bytes
+    degraded: bytes | None
 
 
 class _Output(Protocol):
@@ -160,4 +163,5 @@ def record(row: _Job, made: Sequence[_Output]) -> JobRecord:
         error=None if row.error_code is None else JobError(row.error_code, row.error_message or ""),
         echo=row.echo,
         outputs=tuple(sorted(outputs, key=lambda one: (one.output.kind, one.output.index))),
+        degraded=row.degraded,
     )

@@ -49,6 +49,14 @@ class StoredOutput(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
+class JobInput(msgspec.Struct, frozen=True):
+    """The encoded request, the key of its last checkpoint, and what the attempts so far went without (JSON)."""
+
+    body: bytes
+    checkpoint: str | None = None
+    degraded: bytes | None = None
+
+
 class Retention(msgspec.Struct, frozen=True):
     """How long what is over is kept."""
 
@@ -268,11 +276,17 @@ class NodeTable:
 
         return self._database.run(work)
 
-    def input(self, job: RequestId) -> tuple[bytes, str | None] | None:
-        """The request's encoding, and the key of its checkpoint."""
-        found = select(inputs.c.body, jobs.c.checkpoint).join_from(inputs, jobs).where(jobs.c.id == job)
+    def degrade(self, job: RequestId, attempt: int, degraded: bytes) -> bool:
+        """What its client is told that it does not get."""
+        told = update(jobs).where(self._own(job, attempt)).values(degraded=degraded)
+        return self._database.run(lambda c: c.execute(told).rowcount == 1)
+
+    def input(self, job: RequestId) -> JobInput | None:
+        """What an attempt starts from; None: it was deleted."""
+        columns = (inputs.c.body, jobs.c.checkpoint, jobs.c.degraded)
+        found = select(*columns).join_from(inputs, jobs).where(jobs.c.id == job)
         row = self._database.run(lambda c: c.execute(found).one_or_none())
-        return None if row is None else (row.body, row.checkpoint)
+        return None if row is None else JobInput(row.body, row.checkpoint, row.degraded)
 
 
 def put_outputs(connection: Connection, job: str, made: Sequence[StoredOutput]) -> None:

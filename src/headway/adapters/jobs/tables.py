@@ -51,6 +51,7 @@ jobs: Final = Table(
     Column("error_message", Text),
     Column("echo", LargeBinary, nullable=False),
     Column("webhook_url", Text),
+    Column("degraded", LargeBinary),  # JSON object: what admission took away, and what is left
     Index("jobs_in_line", "state", "urgency", "position"),
     Index("jobs_of_tenant", "tenant", "kind", "stored_ns", "id"),
     Index("jobs_expiring", "expires_ns"),

@@ -189,6 +189,7 @@ def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
         "price_usd": None if view.gpu_seconds is None else view.gpu_seconds * usd_per_hour / 3600,
         "paused": view.is_paused,
         "attempts": view.attempts,
+        "degraded": view.degraded or None,
     }
 
 
@@ -214,6 +215,7 @@ def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
         "error": error,
         "paused": view.is_paused,
         "attempts": view.attempts,
+        "degraded": view.degraded or None,
     }
 
 
