@@ -111,7 +111,9 @@ class DenoiseRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewDenoise(msgspec.Struct, frozen=True):
-    """A request that the engine has not seen. It keeps its state until `leave` names it or its last step is done.
+    """A request that the engine does not hold. It keeps its state until `leave` names it or its last step is done.
+
+    One that was saved to make room, and then left, comes back under the same sequence.
 
     One with `request.begun` goes on from `request.checkpoint` and is not encoded again where that holds embeddings.
     """
