@@ -21,6 +21,7 @@ from headway.live.clock import Clock
 from headway.live.jobs import JobDesk
 from headway.live.jobs_settings import JobSettings
 from headway.live.streams import Stream
+from headway.sched.admission.protocol import Lessened, lessened
 from headway.sched.jobs.params import BackoffParams, CheckpointParams, HookParams
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -63,8 +64,9 @@ class Painter:
                 stream.put(End(request.id, FinishReason.REJECTED, self.ends.pop(0)))
                 return
             if request.allow_degrade:
-                request = msgspec.structs.replace(request, steps=8)
-                stream.put(Admitted(request.id, (("steps", 8),)))
+                left: list[tuple[Lessened, int | str]] = [("model", "wan-small"), ("steps", 8)]
+                request = lessened(request, left)
+                stream.put(Admitted(request.id, tuple(left)))
             new: tuple[NewDenoise, ...] = (NewDenoise(1, request),)
             for step in range(request.begun, request.steps):
                 while self.held is not None and step >= self.held:

@@ -69,7 +69,10 @@ def test_what_admission_took_away_is_told_with_the_job(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         await rig.jobs.create(rig.new("video_1", allow_degrade=("steps",)))
         await rig.jobs.create(rig.new("video_2"))
-        assert [(await rig.over(job)).degraded for job in ("video_1", "video_2")] == [{"steps": 8}, {}]
+        assert [(await rig.over(job)).degraded for job in ("video_1", "video_2")] == [
+            {"model": "wan-small", "steps": 8},
+            {},
+        ]
 
     on_desk(tmp_path, test)
 
@@ -86,10 +89,11 @@ def test_a_job_goes_on_with_the_steps_that_its_checkpoint_was_made_by(tmp_path: 
         await rig.jobs.resume("video_1", TENANT)
         view = await rig.over("video_1")
         again = rig.painter.submitted[-1]
-        assert (again.steps, again.allow_degrade, again.begun > 0, view.degraded) == (8, (), True, {"steps": 8})
+        assert (again.model, again.steps, again.allow_degrade, again.begun > 0) == ("wan-small", 8, (), True)
+        assert view.degraded == {"model": "wan-small", "steps": 8}
         video = await rig.jobs.content("video_1", TENANT, "video")
         assert video is not None
-        assert video.body == painted(msgspec.structs.replace(new.request, steps=8))
+        assert video.body == painted(msgspec.structs.replace(new.request, model="wan-small", steps=8))
 
     on_desk(tmp_path, test)
 

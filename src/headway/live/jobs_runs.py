@@ -23,6 +23,7 @@ from headway.core.units import Ns
 from headway.live.jobs_ends import ended, media_type
 from headway.live.jobs_sheets import MEDIA_TYPE, sheets
 from headway.live.jobs_table import Tables
+from headway.sched.admission.protocol import Lessened, lessened
 
 log = logging.getLogger(__name__)
 
@@ -166,9 +167,10 @@ class JobRuns:
         goes on with those, whatever admission would take away now."""
         request = msgspec.msgpack.decode(found.body, type=DiffusionRequest)
         if checkpoint is not None:
-            less = {} if found.degraded is None else msgspec.json.decode(found.degraded, type=dict[str, int | str])
-            kept = {name: less[name] for name in ("steps", "model") if name in less}
-            request = msgspec.structs.replace(request, allow_degrade=(), **kept)
+            less = {} if found.degraded is None else msgspec.json.decode(found.degraded, type=dict[Lessened, int | str])
+            before = lessened(request, list(less.items()))
+            assert isinstance(before, DiffusionRequest)
+            request = msgspec.structs.replace(before, allow_degrade=())
         slo = request.slo
         return msgspec.structs.replace(
             request,
