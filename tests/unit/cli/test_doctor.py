@@ -41,6 +41,7 @@ def test_a_healthy_machine_misses_nothing() -> None:
         ("python", {"python": (3, 10, 1)}, "missing", "3.11 or newer"),
         ("torch", {"torch": TorchFacts(None, None, (), "ModuleNotFoundError: no torch")}, "missing", "make serve"),
         ("safetensors", {"safetensors": None}, "missing", "pip install safetensors"),
+        ("pictures", {"pictures": {"diffusers": "0.42.1", "av": None}}, "note", "headway[diffusion]"),
         ("model", {"model": ModelFacts("Tiny", "tiny==1", "cache", False, False)}, "note", "fetches tiny==1"),
         ("compiler", {"compiler": None}, "note", "slower torch operations"),
         ("memory", {"memory_gib": 0.5}, "note", "the default model wants"),
