@@ -8,9 +8,9 @@ import torch
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
 from headway.engines.diffusion.rows import Row
 
-# Both passes of a guided step as one batch, up to so many tokens of a pass: on a processor the gain of a batch of two
-# is 1.75 at 16 tokens, 1.15 at 256 and 1.02 at 1024 (field notes, measured on a 2.3 M transformer).
-JOINED_TOKENS_MAX: Final = 1024
+# Both passes of a guided step as one batch, up to so many tokens of a pass. Measured on the tiny model, CPU-ms per
+# picture of 64 tokens, joined and apart: one 250 and 385, two 205 and 262, four 189 and 200, eight 202 and 184.
+JOINED_TOKENS_MAX: Final = 256
 
 
 class Batcher:
