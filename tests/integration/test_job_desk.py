@@ -424,12 +424,14 @@ def test_a_table_that_goes_away_for_a_while_loses_and_doubles_nothing(tmp_path: 
     ("given", "key"),
     [
         (JobSettings(progress_s=10.0), "jobs.progress_s"),
+        (JobSettings(url="mysql://host/db"), "jobs.url"),
+        (JobSettings(url="postgresql://host/db"), "storage.url"),
         (settings(Path(), backoff=settings(Path()).backoff.__class__(9.0, 1.0)), "jobs.backoff"),
     ],
 )
 def test_settings_that_cannot_work_together_are_refused(given: JobSettings, key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        check_jobs(given)
+        check_jobs(given, StorageSettings())
 
 
 def test_a_shared_table_needs_shared_objects() -> None:

@@ -217,7 +217,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
         for model in names.own:
             check_model(model.name)
     check_exports(config.telemetry)
-    check_jobs(config.jobs)
+    check_jobs(config.jobs, config.storage)
 
 
 def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Config, list[Adjustment]]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.webhooks.settings import WebhookSettings
 from headway.adapters.webhooks.settings import check as check_webhooks
 from headway.core.errors import ConfigError
@@ -59,7 +60,12 @@ def objects_folder(url: str) -> Path:
     return Path(path).parent / "objects"
 
 
-def check_jobs(settings: JobSettings) -> None:
+def check_jobs(settings: JobSettings, storage: StorageSettings) -> None:
     """Raise ConfigError for values that cannot work."""
     check_params(settings)
+    scheme = settings.database_url.partition(":")[0].partition("+")[0]
+    if scheme not in ("sqlite", "postgresql"):
+        raise ConfigError(f"jobs.url = {scheme}:...: write sqlite:///PATH or postgresql://USER@HOST/NAME")
+    if not storage.url:
+        objects_folder(settings.database_url)
     check_webhooks(settings.webhooks)

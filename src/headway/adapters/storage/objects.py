@@ -5,7 +5,7 @@ A put is atomic in both: a reader sees the whole object or none, and a process t
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import BaseError
@@ -13,6 +13,9 @@ from obstore.store import LocalStore, S3Store
 
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.errors import CapacityError, ConfigError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 _PROBE: Final = "probe"
 _LIST_CHUNK: Final = 500
@@ -106,11 +109,15 @@ def _open(url: str, settings: StorageSettings) -> LocalStore | S3Store:
     if not bucket:
         raise ConfigError(f"storage.url = {url} names no bucket; write s3://BUCKET/PREFIX")
     try:
+        place: S3Config = {}  # what is left out comes from the environment
+        if settings.endpoint is not None:
+            place["endpoint"] = settings.endpoint
+        if settings.region is not None:
+            place["region"] = settings.region
         return S3Store(
             bucket,
             prefix=prefix.strip("/") or None,
-            endpoint=settings.endpoint,
-            region=settings.region,
+            config=place,
             client_options={"allow_http": settings.allow_http, "timeout": "60s"},
             retry_config={"max_retries": 3},
         )

@@ -92,6 +92,11 @@ def test_settings_that_cannot_work_are_refused(settings: StorageSettings, key: s
         ObjectStore(settings, tmp_path)
 
 
+def test_region_and_endpoint_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert ObjectStore(StorageSettings("s3://bucket/prefix"), tmp_path).name == "s3://bucket/prefix"
+
+
 def test_a_bucket_that_is_not_there_is_refused_at_the_start(
     s3: StorageSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
