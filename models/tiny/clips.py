@@ -18,7 +18,7 @@ from .captions import DIRECTIONS, IGNORED, SIZES, TOKENS
 from .oracle import PIXELS_MIN, Pixels, nearest
 from .scenes import BACKGROUNDS, COLOURS, RADII, RGB, SHAPES, Floats, distance, is_held_out, pick
 
-SIDE, FPS, LAP = 64, 4, 16  # pixels, frames a second, frames in which a shape comes back to where it began
+SIDE, FPS, LAP = 64, 2, 8  # pixels, frames a second, frames in which a shape comes back to where it began
 STEP = {"still": (0, 0), "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 
 

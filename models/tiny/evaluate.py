@@ -31,7 +31,7 @@ IMAGE_ROWS = (
     Sampling(128, 128, batch=10),
 )
 STUDENT_ROWS = (Sampling(steps=STEPS, guidance=1.0), Sampling(steps=2, guidance=1.0))
-CLIP_ROWS = tuple(wan.VideoSampling(frames=FPS * s + 1) for s in (4, 8, 12))
+CLIP_ROWS = tuple(wan.VideoSampling(frames=FPS * s) for s in (4, 8, 12))
 HEAD = (
     "| size | steps, guidance | 1 object: background / colour / shape / all | 2 objects: the same | CPU-ms a picture |"
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import UMT5Config, UMT5EncoderModel
@@ -61,7 +62,7 @@ def read(text: UMT5EncoderModel, ids: Tensor) -> Tensor:
     return text(ids, said).last_hidden_state * said[..., None]
 
 
-def pretrain(text: UMT5EncoderModel, steps: int = 250, batch: int = 64) -> None:
+def pretrain(text: UMT5EncoderModel, steps: int = 400, batch: int = 64) -> None:
     """Teaches every token of a caption to tell the clip's shape, colour, size, direction and background."""
     log, reader = Log("video text"), nn.Linear(WIDTH, 5 * CLASSES)
     told = clips(80, 4000, terse=0.25)
@@ -98,7 +99,7 @@ class TinyWan:
 
     @classmethod
     def load(cls, folder: Path) -> "TinyWan":
-        pipe = WanPipeline.from_pretrained(folder)
+        pipe = load_pipeline(folder)
         return cls(pipe.vae, pipe.text_encoder, pipe.transformer)
 
     def save(self, folder: Path) -> None:
@@ -116,14 +117,17 @@ class TinyWan:
 
 
 def load_pipeline(folder: Path) -> WanPipeline:
-    pipe = WanPipeline.from_pretrained(folder)
+    """`WanPipeline.from_pretrained`, but for the transformer: diffusers 0.42 loads one only beside `accelerate`."""
+    transformer = WanTransformer3DModel.from_config(WanTransformer3DModel.load_config(folder / "transformer"))
+    transformer.load_state_dict(load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors"))
+    pipe = WanPipeline.from_pretrained(folder, transformer=transformer.eval())
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 @dataclass(frozen=True)
 class VideoSampling:
-    frames: int = 17
+    frames: int = 8
     steps: int = 12
     guidance: float = 2.0
     seed: int = 0
