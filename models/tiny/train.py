@@ -151,12 +151,13 @@ def main() -> None:
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")
     begin(a.seed)
-    if a.start:
+    if a.out.with_name(a.out.name + "-state.pt").exists():
+        model = TinyFlux.load(a.out)  # for its text encoders; the transformer is in the checkpoint
+    elif a.start:
         model = TinyFlux.load(a.start)
     else:
         model = TinyFlux.new(a.vae)
-        if not a.out.with_name(a.out.name + "-state.pt").exists():
-            pretrain(model.t5, model.clip)
+        pretrain(model.t5, model.clip)
     train(STAGES[a.stage], model, a.out, a.seed)
 
 

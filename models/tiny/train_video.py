@@ -17,8 +17,8 @@ from .training import Log, Optimiser, begin, save_state
 from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
 
 POOL = 320
-# (frames, clips a batch, share of the batches): short ones teach shapes and steps cheaply, long ones hold together.
-LENGTHS = ((8, 10, 0.8), (16, 5, 0.12), (24, 3, 0.08))
+# (frames, clips a batch, share of the batches): single frames show many captions a step, long clips hold together.
+LENGTHS = ((1, 72, 0.6), (3, 24, 0.1), (8, 10, 0.25), (24, 3, 0.05))
 LR, HOLD, SILENCE, SIGMA_MEAN = 3e-3, 0.6, 0.1, 1.6
 
 
@@ -102,13 +102,17 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
     parser.add_argument("--start", type=Path, help="the pipeline to go on from")
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=600)
     a = parser.parse_args()
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")
     begin(0)
-    model = TinyWan.load(a.start) if a.start else TinyWan.new(a.vae)
-    if a.vae:
+    if a.out.with_name("video-state.pt").exists():
+        model = TinyWan.load(a.out)  # for its text encoder; the transformer is in the checkpoint
+    elif a.start:
+        model = TinyWan.load(a.start)
+    else:
+        model = TinyWan.new(a.vae)
         pretrain(model.text)
     train(model, a.out, a.steps)
 

@@ -1,0 +1,89 @@
+"""The committed weights, through unmodified diffusers classes, draw what held-out captions say."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+torch = pytest.importorskip("torch")
+with warnings.catch_warnings():  # what the libraries say at import is theirs
+    warnings.simplefilter("ignore")
+    diffusers = pytest.importorskip("diffusers")
+    from models.tiny import wan
+    from models.tiny.flux import Sampling, generate
+
+from models.tiny.evaluate import HERE  # noqa: E402
+from models.tiny.oracle import drawn, judge  # noqa: E402
+from models.tiny.scenes import scenes  # noqa: E402
+
+HELD_OUT = scenes(4242, 12, held_out=True)
+CAPTIONS = [s.caption for s in HELD_OUT]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> None:
+    diffusers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def pipe() -> "diffusers.FluxPipeline":
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = diffusers.FluxPipeline.from_pretrained(HERE / "image")
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def test_background_colours_and_places_come_true_and_shapes_beyond_chance(pipe: "diffusers.FluxPipeline") -> None:
+    made = generate(pipe, CAPTIONS, Sampling(steps=6))
+    verdicts = [judge(p, s) for p, s in zip(made, HELD_OUT, strict=True)]
+    things = [t for v in verdicts for t in v.things]
+    assert all(v.background for v in verdicts)
+    assert all(t.colour for t in things)
+    assert sum(t.shape for t in things) > 0.35 * len(things)  # chance: a fifth; the table in models/tiny says how many
+
+
+def test_a_picture_does_not_depend_on_its_batch(pipe: "diffusers.FluxPipeline") -> None:
+    together = generate(pipe, CAPTIONS[:3], Sampling(steps=2))
+    alone = generate(pipe, CAPTIONS[2:3], Sampling(steps=2, seed=2))
+    assert np.abs(together[2].astype(int) - alone[0].astype(int)).max() <= 1
+
+
+def test_strength_orders_how_much_a_picture_changes(pipe: "diffusers.FluxPipeline") -> None:
+    edit = diffusers.FluxImg2ImgPipeline(**pipe.components)
+    edit.set_progress_bar_config(disable=True)
+    given = drawn(HELD_OUT[0])
+    changes = []
+    for strength in (0.3, 0.6, 1.0):
+        made = edit(
+            "a large green ring on a black background",
+            image=torch.from_numpy(given / 255.0).permute(2, 0, 1)[None].float(),
+            strength=strength,
+            height=64,
+            width=64,
+            num_inference_steps=10,
+            guidance_scale=0.0,
+            max_sequence_length=16,
+            generator=torch.Generator().manual_seed(3),
+            output_type="np",
+        ).images[0]
+        changes.append(float(np.abs(made * 255 - given).mean()))
+    assert changes == sorted(changes)
+    assert changes[-1] > 2 * changes[0]
+
+
+def test_a_clip_has_the_background_and_the_colour_that_its_caption_names() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipe = wan.load_pipeline(HERE / "video")
+        clip = wan.generate(pipe, ["a red circle moving right on a black background"], wan.VideoSampling(frames=8))[0]
+    assert clip.shape == (8, 64, 64, 3)
+    first = clip[0].astype(int)
+    dark = (first.max(-1) < 80).mean()
+    red = ((first[..., 0] > 140) & (first[..., 1] < 100) & (first[..., 2] < 100)).mean()
+    assert dark > 0.3
+    assert red > 0.01
+    assert np.abs(np.diff(clip.astype(int), axis=0)).mean() > 1
