@@ -1,6 +1,6 @@
 """Makes the row of a new request: checks it, encodes prompt and pictures, draws its noise, or reads its checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import torch
@@ -40,7 +40,24 @@ class Beginner:
     ) -> None:
         self._loaded, self._family, self._stages = loaded, loaded.family, stages
         self._cache, self._clock = cache, clock
+        self._prepared: dict[str, Embedding] = {}  # of the rows that begin now, until their first use
         self._guidance_scale = loaded.family.guidance_scale if guidance_scale is None else guidance_scale
+
+    def prepare(self, news: Sequence[NewDenoise], spent: Spent) -> None:
+        """Encode in one call what rows that begin together need; deterministic ones are encoded alone."""
+        began = self._clock()
+        wanted: dict[str, None] = {}  # a set in order
+        for request in (new.request for new in news):
+            if not request.begun and not request.deterministic:
+                scale = request.guidance_scale or self._guidance_scale
+                wanted.update(dict.fromkeys(self._prompts(request, scale)))
+        missing = [prompt for prompt in wanted if not self._cache.has(prompt, in_company=True)]
+        self._prepared = {}
+        if len(missing) > 1:
+            self._prepared = dict(zip(missing, self._stages.encode(missing), strict=True))
+            for prompt, embedding in self._prepared.items():
+                self._cache.put(prompt, embedding, in_company=True)
+        spent.text_encode_ns += self._clock() - began
 
     def row(self, new: NewDenoise, spent: Spent) -> Row:
         """The row of a request. Raises RequestError for what it cannot have, BadCheckpoint."""
@@ -87,11 +104,21 @@ class Beginner:
         return Solver(scheduler, skipped)
 
     def _embeddings(self, request: DiffusionRequest, scale: float) -> tuple[Embedding, Embedding | None]:
+        found = [self._embedding(prompt, not request.deterministic) for prompt in self._prompts(request, scale)]
+        return found[0], found[1] if len(found) > 1 else None
+
+    def _embedding(self, prompt: str, in_company: bool) -> Embedding:
+        prepared = self._prepared.pop(prompt, None) if in_company else None
+        if prepared is not None:
+            return prepared
+        return self._cache.get(prompt, lambda prompt: self._stages.encode([prompt])[0], in_company)
+
+    def _prompts(self, request: DiffusionRequest, scale: float) -> list[str]:
+        """What is encoded for a request: its prompt, and what guides away from another."""
         said = request.content
-        positive = self._cache.get(said.prompt, self._stages.encode)
         if scale <= 1.0 or not self._family.is_guided_by_pairs:
-            return positive, None
-        return positive, self._cache.get(said.negative_prompt or self._family.empty_prompt, self._stages.encode)
+            return [said.prompt]
+        return [said.prompt, said.negative_prompt or self._family.empty_prompt]
 
     def _edit(self, row: Row, generators: list[torch.Generator]) -> None:
         """Begin from a picture, at the noise level that the strength says; keep what a mask needs."""

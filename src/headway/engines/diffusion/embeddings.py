@@ -21,28 +21,36 @@ class EmbeddingCache:
         self._kept: OrderedDict[bytes, Embedding] = OrderedDict()
         self.bytes = self.hits = self.misses = 0
 
-    def key(self, prompt: str) -> bytes:
-        """Content hash of what decides an embedding."""
-        return hashlib.sha256(self._encoder + prompt.encode()).digest()
+    def key(self, prompt: str, in_company: bool = False) -> bytes:
+        """Content hash of what decides an embedding. In company: others were encoded with it, or may have been."""
+        return hashlib.sha256(self._encoder + bytes([in_company]) + prompt.encode()).digest()
 
-    def get(self, prompt: str, encode: Callable[[str], Embedding]) -> Embedding:
+    def has(self, prompt: str, in_company: bool) -> bool:
+        """True where it need not be encoded."""
+        return self.key(prompt, in_company) in self._kept
+
+    def get(self, prompt: str, encode: Callable[[str], Embedding], in_company: bool = False) -> Embedding:
         """The embedding of a prompt, encoded where it is not kept."""
-        key = self.key(prompt)
+        key = self.key(prompt, in_company)
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
             self.hits += 1
             return found
-        self.misses += 1
         made = encode(prompt)
+        self.put(prompt, made, in_company)
+        return made
+
+    def put(self, prompt: str, made: Embedding, in_company: bool) -> None:
+        """Keep what had to be encoded."""
+        self.misses += 1
         size = embedding_bytes(made)
         if size <= self._bytes_max:
-            self._kept[key] = made
+            self._kept[self.key(prompt, in_company)] = made
             self.bytes += size
             while self.bytes > self._bytes_max:
                 _key, oldest = self._kept.popitem(last=False)
                 self.bytes -= embedding_bytes(oldest)
-        return made
 
     def __len__(self) -> int:
         return len(self._kept)

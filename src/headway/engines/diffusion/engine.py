@@ -65,6 +65,7 @@ class DiffusionEngine:
         try:
             for seq in plan.leave:
                 self._rows.pop(seq, None)
+            self._prepare(plan.new, spent)
             for new in plan.new:
                 self._begin(new, spent)
             rows = self._rows_of(plan)
@@ -102,7 +103,7 @@ class DiffusionEngine:
         size = Size(shape.height, shape.width, shape.frames)
         generator = torch.Generator().manual_seed(0)
         latents = family.pack(torch.cat([family.noise(size, generator) for _ in range(pictures)]).to(device))
-        embedding = self.embeddings.get(family.empty_prompt, self.stages.encode)
+        embedding = self.embeddings.get(family.empty_prompt, lambda prompt: self.stages.encode([prompt])[0])
         many = {name: tensor.expand(pictures, *tensor.shape[1:]) for name, tensor in embedding.items()}
         timesteps = self._beginner.solver(2, size, 0).timesteps[:1].expand(pictures)
         guidance = None if family.is_guided_by_pairs else torch.ones(pictures, device=device)
@@ -118,6 +119,13 @@ class DiffusionEngine:
         if self._loaded.device.type == "cuda":
             torch.cuda.synchronize(self._loaded.device)
         return self._clock()
+
+    def _prepare(self, news: Sequence[NewDenoise], spent: Spent) -> None:
+        """Whatever is wrong with a prompt is told of its row, which is encoded by itself then."""
+        try:
+            self._beginner.prepare(news, spent)
+        except (RuntimeError, ValueError, MemoryError):
+            release()
 
     def _begin(self, new: NewDenoise, spent: Spent) -> None:
         try:

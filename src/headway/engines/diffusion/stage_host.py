@@ -18,7 +18,7 @@ from headway.engines.diffusion.families.protocol import Frames
 from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.stage_pool import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
-from headway.engines.diffusion.stages import LocalStages, frames_to, from_bytes, to_bytes
+from headway.engines.diffusion.stages import LocalStages, embeddings_to, frames_to, from_bytes
 
 
 def read_order() -> HostOrder:
@@ -39,8 +39,8 @@ def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> 
     """Run one piece of work."""
     try:
         match work:
-            case Encode(prompt):
-                return Answer(to_bytes(stages.encode(prompt)))
+            case Encode(prompts):
+                return Answer(embeddings_to(stages.encode(prompts)))
             case Decode(grid, size):
                 frames: Frames = stages.decoding(from_bytes(grid, device)["grid"], size)()
                 return Answer(frames_to(frames))

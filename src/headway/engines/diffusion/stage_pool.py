@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
@@ -19,7 +19,7 @@ import torch
 from headway.core.errors import EngineError
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Size
 from headway.engines.diffusion.loading import Dtype
-from headway.engines.diffusion.stages import Stages, frames_from, from_bytes, to_bytes
+from headway.engines.diffusion.stages import Stages, embeddings_from, frames_from, to_bytes
 
 Role = Literal["text", "decode"]
 _HEAD: Final = struct.Struct(">I")
@@ -37,9 +37,9 @@ class HostOrder(msgspec.Struct, frozen=True):
 
 
 class Encode(msgspec.Struct, frozen=True, tag=True):
-    """Pool -> process: embed this prompt."""
+    """Pool -> process: embed these prompts."""
 
-    prompt: str
+    prompts: tuple[str, ...]
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
@@ -54,7 +54,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """Process -> pool: an embedding, or frames."""
+    """Process -> pool: embeddings, or frames."""
 
     body: bytes
 
@@ -186,11 +186,11 @@ class SplitStages:
         counts = [0 if pool is None else len(pool.hosts) for pool in (text, decode)]
         self.where = f"{counts[0]} processes encode text, {counts[1]} decode"
 
-    def encode(self, prompt: str) -> Embedding:
-        """Embedding of one prompt."""
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
+        """Embeddings of prompts."""
         if self._text is None:
-            return self._here.encode(prompt)
-        return from_bytes(self._text.start(Encode(prompt))(), self._device)
+            return self._here.encode(prompts)
+        return embeddings_from(self._text.start(Encode(tuple(prompts)))(), self._device)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Begin a decode; the returned call waits for its frames."""

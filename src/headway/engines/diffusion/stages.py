@@ -6,7 +6,7 @@ carry tensors there and back.
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -40,6 +40,20 @@ def frames_from(body: bytes) -> Frames:
     return np.load(io.BytesIO(body), allow_pickle=False)
 
 
+def embeddings_to(embeddings: Sequence[Embedding]) -> bytes:
+    """Embeddings in order, as safetensors."""
+    return to_bytes({f"{n}.{name}": tensor for n, each in enumerate(embeddings) for name, tensor in each.items()})
+
+
+def embeddings_from(body: bytes, device: torch.device) -> list[Embedding]:
+    """Embeddings that `embeddings_to` wrote."""
+    found: dict[int, dict[str, torch.Tensor]] = {}
+    for path, tensor in from_bytes(body, device).items():
+        number, _, name = path.partition(".")
+        found.setdefault(int(number), {})[name] = tensor
+    return [found[n] for n in range(len(found))]
+
+
 class Stages(Protocol):
     """Where text is encoded and latents are decoded."""
 
@@ -48,8 +62,8 @@ class Stages(Protocol):
         """For people."""
         ...
 
-    def encode(self, prompt: str) -> Embedding:
-        """Embedding of one prompt."""
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
+        """Embeddings of prompts, in one call; company may change their last bits."""
         ...
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
@@ -67,9 +81,9 @@ class LocalStages:
         self.tiled_decodes = 0
         self.where = "all stages in one process"
 
-    def encode(self, prompt: str) -> Embedding:
-        """Embedding of one prompt; prompts are encoded one by one, so that company does not change them."""
-        return self._family.encode(prompt)
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
+        """Embeddings of prompts."""
+        return self._family.encode(prompts)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Nothing runs before the call: a failure is its row's."""

@@ -290,6 +290,14 @@ def test_a_prompt_is_encoded_once_and_hits_are_counted(engine: Make) -> None:  #
     assert (one.embeddings.misses, first.stages.text_hits, again.stages.text_hits) == (2, 2, 2)
 
 
+def test_prompts_that_begin_together_are_encoded_in_one_call_but_for_deterministic_ones(engine: Make) -> None:
+    one, calls = engine("flux"), []
+    encode = one.stages.encode
+    one.stages.encode = lambda prompts: calls.append(list(prompts)) or encode(prompts)  # type: ignore[method-assign,func-returns-value]
+    run(one, [loose(content=Content("a", "b")), loose(content=Content("a red", "b")), asked(content=Content("a"))])
+    assert calls == [["a", "b", "a red"], ["a"], [""]]
+
+
 def test_embeddings_of_other_weights_have_other_keys(engine: Make) -> None:  # llama.cpp#26207, vllm#42125
     one, other = engine("flux").embeddings, engine("flux", seed=1).embeddings
     assert one.key("a") == engine("flux").embeddings.key("a")

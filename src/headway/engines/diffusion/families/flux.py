@@ -3,6 +3,7 @@
 Follows `FluxPipeline`, `FluxImg2ImgPipeline` and `FluxInpaintPipeline` of diffusers 0.42.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from headway.engines.diffusion.families.formulas import (
+    apart,
     clean_latents,
     divisible,
     draw,
@@ -45,11 +47,11 @@ class FluxFamily:
     def check(self, size: Size) -> str | None:
         return divisible(size, 2 * self._scale)
 
-    def encode(self, prompt: str) -> Embedding:
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         embeds, pooled, _ids = self._pipe.encode_prompt(
-            prompt=prompt, prompt_2=None, max_sequence_length=self._prompt_tokens
+            prompt=list(prompts), prompt_2=None, max_sequence_length=self._prompt_tokens
         )
-        return {"prompt": embeds, "pooled": pooled}
+        return apart({"prompt": embeds, "pooled": pooled}, len(prompts))
 
     def tokens(self, size: Size) -> int:
         height, width = self._grid(size)

@@ -4,7 +4,7 @@ from typing import Final
 
 import torch
 
-from headway.engines.diffusion.families.protocol import Frames, Image, Pipeline, Scheduler, Size
+from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size
 
 SHIFTS: Final = {"base_image_seq_len": 256, "max_image_seq_len": 4096, "base_shift": 0.5, "max_shift": 1.15}
 
@@ -15,6 +15,13 @@ def dynamic_shift(scheduler: Scheduler, tokens: int, max_shift: float = SHIFTS["
     found = {name: scheduler.config.get(name, default) for name, default in known.items()}
     slope = (found["max_shift"] - found["base_shift"]) / (found["max_image_seq_len"] - found["base_image_seq_len"])
     return float(tokens * slope + (found["base_shift"] - slope * found["base_image_seq_len"]))
+
+
+def apart(tensors: Embedding, count: int) -> list[Embedding]:
+    """Embeddings of several prompts one by one, each with memory of its own."""
+    if count == 1:
+        return [tensors]
+    return [{name: tensor[n : n + 1].clone() for name, tensor in tensors.items()} for n in range(count)]
 
 
 def draw(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:

@@ -3,11 +3,12 @@
 Follows `PixArtSigmaPipeline` of diffusers 0.42 without its binning of resolutions: a request gets the size it asks for.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import torch
 
-from headway.engines.diffusion.families.formulas import divisible, draw, pictures, prompt_tokens
+from headway.engines.diffusion.families.formulas import apart, divisible, draw, pictures, prompt_tokens
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = {"PixArtAlphaPipeline": 120, "PixArtSigmaPipeline": 300}
@@ -30,11 +31,11 @@ class PixArtFamily:
     def check(self, size: Size) -> str | None:
         return divisible(size, self._pipe.vae_scale_factor * self._transformer.config.patch_size)
 
-    def encode(self, prompt: str) -> Embedding:
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         embeds, mask, _negative, _mask = self._pipe.encode_prompt(
-            prompt, do_classifier_free_guidance=False, max_sequence_length=self._prompt_tokens
+            list(prompts), do_classifier_free_guidance=False, max_sequence_length=self._prompt_tokens
         )
-        return {"prompt": embeds, "mask": mask}
+        return apart({"prompt": embeds, "mask": mask}, len(prompts))
 
     def tokens(self, size: Size) -> int:
         height, width = self._grid(size)

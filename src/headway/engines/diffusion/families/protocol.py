@@ -5,7 +5,7 @@ Shapes: `latents` are [pictures, ...] in the form that the transformer takes ("p
 family's own `__call__` computes at that place, to the bit where nothing is joined.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -67,7 +67,9 @@ class Family(Protocol):
         """Say why this size cannot be made; None: it can."""
         ...
 
-    def encode(self, prompt: str) -> Embedding: ...
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
+        """One embedding per prompt. Company changes the last bits of each, where prompts are padded alike."""
+        ...
 
     def tokens(self, size: Size) -> int:
         """Length of the transformer's sequence for one picture, without text."""

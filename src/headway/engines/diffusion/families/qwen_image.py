@@ -4,6 +4,7 @@ Follows `QwenImagePipeline` and `QwenImageImg2ImgPipeline` of diffusers 0.42. Pr
 a batch pads them.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -41,7 +42,10 @@ class QwenImageFamily:
     def check(self, size: Size) -> str | None:
         return divisible(size, 2 * self._pipe.vae_scale_factor)
 
-    def encode(self, prompt: str) -> Embedding:
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
+        return [self._encode(prompt) for prompt in prompts]  # they differ in length
+
+    def _encode(self, prompt: str) -> Embedding:
         embeds, mask = self._pipe.encode_prompt(prompt=prompt, max_sequence_length=PROMPT_TOKENS)
         return {"prompt": embeds} if mask is None else {"prompt": embeds, "mask": mask}
 

@@ -3,11 +3,13 @@
 Follows `StableDiffusion3Pipeline` and `StableDiffusion3Img2ImgPipeline` of diffusers 0.42.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import torch
 
 from headway.engines.diffusion.families.formulas import (
+    apart,
     clean_latents,
     divisible,
     draw,
@@ -41,15 +43,15 @@ class Sd3Family:
     def check(self, size: Size) -> str | None:
         return divisible(size, self._pipe.vae_scale_factor * self._patch)
 
-    def encode(self, prompt: str) -> Embedding:
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         embeds, _negative, pooled, _pooled = self._pipe.encode_prompt(
-            prompt=prompt,
+            prompt=list(prompts),
             prompt_2=None,
             prompt_3=None,
             do_classifier_free_guidance=False,
             max_sequence_length=self._prompt_tokens,
         )
-        return {"prompt": embeds, "pooled": pooled}
+        return apart({"prompt": embeds, "pooled": pooled}, len(prompts))
 
     def tokens(self, size: Size) -> int:
         height, width = self._grid(size)

@@ -4,11 +4,12 @@ Follows `WanPipeline` of diffusers 0.42, but for the number of frames: the VAE m
 request asks for others the next larger number is made and cut, so that the duration is the one asked for.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import torch
 
-from headway.engines.diffusion.families.formulas import draw, prompt_tokens, statistics
+from headway.engines.diffusion.families.formulas import apart, draw, prompt_tokens, statistics
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = 512  # of the pipeline's own call
@@ -41,11 +42,11 @@ class WanFamily:
             )
         return None
 
-    def encode(self, prompt: str) -> Embedding:
+    def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         embeds, _negative = self._pipe.encode_prompt(
-            prompt=prompt, do_classifier_free_guidance=False, max_sequence_length=self._prompt_tokens
+            prompt=list(prompts), do_classifier_free_guidance=False, max_sequence_length=self._prompt_tokens
         )
-        return {"prompt": embeds.to(self._first.dtype)}
+        return apart({"prompt": embeds.to(self._first.dtype)}, len(prompts))
 
     def tokens(self, size: Size) -> int:
         time, rows, columns = self._first.config.patch_size
