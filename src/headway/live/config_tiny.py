@@ -51,7 +51,8 @@ def tiny_models(folder: Path) -> tuple[DiffusionSettings, ...]:
                 steps=12,
                 guidance_scale=2.0,
                 edits=False,
-                fps=4,
+                fps=2,
+                multiple=16,
             )
         )
     return tuple(found)
