@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.engines.diffusion.asks import asked, made, pixels, run
+from tests.unit.engines.diffusion.asks import asked, made, pixels, run, video
 
 from headway.core.request import Content
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
 from headway.engines.diffusion.loading import LoadSettings, load
 
-IMAGE = Path(__file__).parents[4] / "models" / "tiny" / "image"
+TINY = Path(__file__).parents[4] / "models" / "tiny"
+IMAGE, VIDEO = TINY / "image", TINY / "video"
 CAPTION = "a large red circle on a white background"
 RED, WHITE = (220, 40, 40), (245, 245, 245)  # of the scenes that it was trained on
 
@@ -55,3 +56,26 @@ def test_a_batch_of_captions_draws_what_each_says(tiny: DiffusionEngine) -> None
     assert np.abs(red[:4, :4].mean((0, 1)) - WHITE).max() < 30
     assert blue[28:36, 28:36].mean((0, 1)).argmax() == 2
     assert blue[:4, :4].mean() < 60
+
+
+def test_its_videos_are_those_of_unmodified_diffusers() -> None:
+    loaded = load(LoadSettings(VIDEO, device="cpu"))
+    engine, kept = DiffusionEngine(loaded, RunSettings(), lambda: 0), []
+    decode = engine.stages.decode  # type: ignore[attr-defined]  # stages of one process
+    engine.stages.decode = lambda grid, size: kept.append(decode(grid, size)) or kept[-1]  # type: ignore[attr-defined]
+    caption = "a red circle moving right on a white background"
+    request = video(height=64, width=64, steps=3, guidance_scale=2.0, content=Content(caption, form="mp4"))
+    assert [(each.kind, each.seed) for each in made(engine, request)] == [("video", 5)]
+    loaded.pipeline.set_progress_bar_config(disable=True)
+    theirs = loaded.pipeline(
+        caption,
+        height=64,
+        width=64,
+        num_frames=4,  # where a VAE keeps every frame, the pipeline adds one
+        num_inference_steps=3,
+        guidance_scale=2.0,
+        max_sequence_length=16,
+        generator=torch.Generator().manual_seed(5),
+        output_type="np",
+    ).frames[0]
+    assert np.array_equal(kept[0][0], (theirs * 255).round().astype(np.uint8))
