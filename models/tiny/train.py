@@ -39,7 +39,7 @@ class Stage:
 
 
 STAGES = {
-    "square": Stage((Bucket(64, 64, 1.0, 12000),), steps=1150, lr=3e-3, hold=0.7),
+    "square": Stage((Bucket(64, 64, 1.0, 12000),), steps=1850, lr=3e-3, hold=0.75),
     "sizes": Stage(
         (
             Bucket(64, 64, 0.64, 4000),
