@@ -76,7 +76,12 @@ class Painter:
                 show = (1,) if request.content.previews and done == request.steps // 2 else ()
                 row = DenoiseRow(1, step, 1, request.steps, request.n)
                 plan = DenoisePlan(done, step, (row,), request.height, request.width, new=new, save=save, show=show)
-                made, new = denoiser.run(plan).made, ()
+                ran, new = denoiser.run(plan), ()
+                if ran.failed:
+                    fault = ran.failed[0]
+                    stream.put(End(request.id, FinishReason.REJECTED, ErrorOut(400, fault.code, fault.message)))
+                    return
+                made = ran.made
                 stream.put(Show(request.id, done, request.steps, made[0].made if made else ()))
                 await asyncio.sleep(0)
             marks = WorkerMarks(NodeId("rep-0"), 0, device_ns=2 * NS_PER_S)

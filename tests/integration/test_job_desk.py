@@ -16,7 +16,7 @@ from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, K
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.effects import ErrorOut
 from headway.core.errors import CapacityError, ConfigError, RequestError
-from headway.core.ids import TenantId
+from headway.core.ids import RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
@@ -167,6 +167,48 @@ def test_a_paused_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         video = await rig.jobs.content("video_1", TENANT, "video")
         assert video is not None
         assert video.body == painted(new.request)
+
+    on_desk(tmp_path, test)
+
+
+def _spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def _swap(path: Path) -> None:
+    request = DiffusionRequest(RequestId("video_1"), TENANT, MODEL, 10, 32, 32, 8, 0)  # another seed
+    row = DenoiseRow(1, 0, 3, 10, 1)
+    plan = DenoisePlan(1, 0, (row,), 32, 32, new=(NewDenoise(1, request),), save=(1,))
+    path.write_bytes(SyntheticDenoiser(DenoiserParams(0, 0.0)).run(plan).made[0].made[0].body)
+
+
+@pytest.mark.parametrize("break_it", [_spoil, _swap, Path.unlink], ids=["cut", "other steps", "gone"])
+def test_a_job_whose_checkpoint_cannot_be_used_begins_anew_and_says_so(
+    tmp_path: Path, break_it: Callable[[Path], None]
+) -> None:
+    # SPEC H3
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(7)
+        new = rig.new("video_1")
+        await rig.jobs.create(new)
+        await rig.at("video_1", 70)
+        await rig.jobs.pause("video_1", TENANT)
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        for name in rig.objects():
+            if "checkpoint" in name:
+                break_it(rig.folder / "objects" / name)
+        rig.painter.hold(None)
+        await rig.jobs.resume("video_1", TENANT)
+        view = await rig.over("video_1")
+        assert (view.status, view.restarts) == ("completed", 1)
+        assert view.restart_reason is not None
+        assert view.restart_reason.startswith("bad_checkpoint: ")
+        assert rig.painter.submitted[-1].begun == 0
+        video = await rig.jobs.content("video_1", TENANT, "video")
+        assert video is not None
+        assert video.body == painted(new.request)
+        (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        assert (used.gpu_seconds, used.frames, used.requests) == (2.0, 4, 1)  # of the attempt that made it
 
     on_desk(tmp_path, test)
 

@@ -121,7 +121,8 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
                 save = SaveCheckpoint(job, attempt, until_ns, rng.randrange(1, 10), "key", S)
                 assert node.checkpoint(save) == model.checkpoint(save, owner)
             case 4:
-                back = RequeueRow(job, attempt, now_ns + rng.choice((0, 3 * S)), rng.randrange(3), "why")
+                later_ns, forgets = now_ns + rng.choice((0, 3 * S)), rng.random() < 0.2
+                back = RequeueRow(job, attempt, later_ns, rng.randrange(3), "why", forgets)
                 assert node.requeue(back) == model.requeue(back, owner)
             case 5 if rng.random() < 0.1:
                 done = CompleteRow(job, attempt, S, 1, 0)
@@ -415,7 +416,8 @@ def test_a_table_of_an_earlier_version_is_brought_up_to_date_with_its_rows(tmp_p
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     engine = create_engine(url)
     upgrade(engine, "0001")
-    values = {column.name: 0 for column in metadata.tables["jobs"].columns if not column.nullable}
+    columns = metadata.tables["jobs"].columns  # later versions bring columns that may be null or have a default
+    values = {column.name: 0 for column in columns if not (column.nullable or column.server_default)}
     values |= {"id": "job-1", "kind": "video", "tenant": "t", "model": "m", "state": "queued", "steps": 10, "echo": b""}
     named = ", ".join(f":{name}" for name in values)
     with engine.begin() as connection:
@@ -458,3 +460,22 @@ def test_a_database_that_does_not_answer_is_a_503() -> None:
         clients.find("job-1", None)
     assert caught.value.status == 503
     database.close()
+
+
+def test_a_job_that_begins_anew_says_so_and_does_not_expire(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    job = RequestId("job-1")
+    node.degrade(job, 1, b'{"steps": 8}')
+    node.checkpoint(SaveCheckpoint(job, 1, 15 * S, 6, "old", 5 * S))
+    assert node.requeue(RequeueRow(job, 1, 0, 0, "bad_checkpoint: other weights", forgets=True))
+    assert node.expire(10 * S, 10 * S) == []
+    row = taken(node, "job-1", attempt=1)
+    assert (row.begun, row.device_ns, row.restarts) == (0, 0, 1)
+    assert node.input(job) == JobInput(b"request", None, None)
+    found = clients.find("job-1", None)
+    assert found is not None
+    view = found.view()
+    assert (view.status, view.progress, view.degraded) == ("in_progress", 0, {})
+    assert (view.restarts, view.restart_reason) == (1, "bad_checkpoint: other weights")

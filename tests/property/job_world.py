@@ -61,6 +61,7 @@ class Stored:
         self.is_paused = False
         self.key: str | None = None
         self.completions = 0
+        self.has_begun = False
 
 
 class MemoryTable:
@@ -105,6 +106,7 @@ class MemoryTable:
         stored = self._owned(effect.job, effect.attempt, owner)
         if stored is not None:
             stored.until_ns, stored.state, stored.done = effect.until_ns, effect.state, effect.done
+            stored.has_begun = stored.has_begun or effect.done > 0
         return stored is not None
 
     def checkpoint(self, effect: SaveCheckpoint, owner: str) -> bool:
@@ -112,6 +114,7 @@ class MemoryTable:
         if stored is not None:
             stored.until_ns, stored.key, stored.done = effect.until_ns, effect.key, max(stored.done, effect.done)
             stored.row = msgspec.structs.replace(stored.row, begun=effect.done, failures=1, device_ns=effect.device_ns)
+            stored.has_begun = True
         return stored is not None
 
     def complete(self, effect: CompleteRow, owner: str) -> bool:
@@ -135,12 +138,15 @@ class MemoryTable:
             stored.row = msgspec.structs.replace(
                 stored.row, not_before_ns=effect.not_before_ns, failures=effect.failures
             )
+            if effect.forgets:
+                stored.state, stored.done, stored.key = "queued", 0, None
+                stored.row = msgspec.structs.replace(stored.row, begun=0, device_ns=0, restarts=stored.row.restarts + 1)
         return stored is not None
 
     def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
         over = []
         for job, stored in self.rows.items():
-            is_old = stored.row.stored_ns < before_ns and stored.state == "queued"
+            is_old = stored.row.stored_ns < before_ns and stored.state == "queued" and not stored.has_begun
             if is_old and (stored.owner is None or stored.until_ns < now_ns):
                 stored.state, stored.owner = "expired", None
                 over.append(job)
@@ -245,6 +251,7 @@ class JobWorld:
         self._names = 0
         self.gateways = [self._gateway() for _ in range(gateways)]
         self.outcome: Callable[[Work], Outcome] = lambda _: Outcome("completed", device_ns=NS_PER_S, images=1)
+        self.fits: Callable[[JobRow], bool] = lambda _: True  # its checkpoint, where the attempt begins
         self.starts: list[tuple[str, JobRow]] = []
         self.saved: dict[RequestId, int] = {}
 
@@ -288,6 +295,8 @@ class JobWorld:
         answer = self.table.perform(effect, gateway.name, self.now_ns) if is_done else None
         if isinstance(effect, SaveCheckpoint) and isinstance(answer, RowKept):
             self.saved[effect.job] = effect.done
+        if isinstance(effect, RequeueRow) and effect.forgets and isinstance(answer, RowClosed):
+            self.saved.pop(effect.job, None)
         is_row = isinstance(effect, ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow)
         if not is_answered and is_row:
             answer = RowUnknown(self.now_ns, "table", effect.job, effect.attempt)
@@ -304,6 +313,10 @@ class JobWorld:
             del gateway.works[job]
             outcome = Outcome("interrupted") if work.is_stopped else self.outcome(work)
             gateway.inbox.append(JobEnded(self.now_ns, "edge", job, row.attempt, outcome))
+            return
+        if row.begun and work.done == row.begun and not self.fits(row):
+            del gateway.works[job]
+            gateway.inbox.append(JobEnded(self.now_ns, "edge", job, row.attempt, Outcome("unfit", "bad_checkpoint")))
             return
         work.done += 1
         gateway.inbox.append(JobProgressed(self.now_ns, "edge", job, row.attempt, "denoise", work.done))

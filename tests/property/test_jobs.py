@@ -14,7 +14,7 @@ from headway.sched.jobs.params import BackoffParams, CheckpointParams, JobParams
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), gateways=st.integers(1, 3), jobs=st.integers(1, 6))
 def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways: int, jobs: int) -> None:
-    """Crashes of gateways, a table that does not answer (and did it, or not), and failing attempts."""
+    """Crashes of gateways, a table that does not answer (and did it, or not), failing attempts, unfit checkpoints."""
     rng = random.Random(seed)
     params = JobParams(
         running_max=3,
@@ -27,6 +27,7 @@ def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways
     world = JobWorld(rng, gateways, params)
     faults = (Outcome("broken", "engine_lost"), Outcome("refused", "queue_full", retry_after_ns=10**9))
     world.outcome = lambda _: rng.choice((*faults, Outcome("completed"), Outcome("completed")))
+    world.fits = lambda _: rng.random() < 0.8
     for number in range(jobs):
         world.store(job_row(number, urgency=rng.randrange(2)))
     for _ in range(600):

@@ -66,13 +66,18 @@ class FailRow(msgspec.Struct, frozen=True, tag=True):
 
 
 class RequeueRow(msgspec.Struct, frozen=True, tag=True):
-    """Table: hand the row back; it may be claimed from `not_before_ns` on. Answers as CompleteRow."""
+    """Table: hand the row back; it may be claimed from `not_before_ns` on. Answers as CompleteRow.
+
+    `forgets`: it begins anew, without its checkpoint, and what that took is not charged; `reason` is kept for its
+    client.
+    """
 
     job: RequestId
     attempt: int
     not_before_ns: Ns
     failures: int
     reason: str
+    forgets: bool = False
 
 
 class ExpireRows(msgspec.Struct, frozen=True, tag=True):

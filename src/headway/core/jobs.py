@@ -46,6 +46,7 @@ class JobRow(msgspec.Struct, frozen=True):
     begun: int = 0  # steps in its checkpoint
     device_ns: Ns = 0  # spent on those
     estimate_ns: Ns = 0  # device time of the whole; 0: nobody knows
+    restarts: int = 0  # times that it began anew because its checkpoint could not be used
 
 
 OutcomeKind = Literal[
@@ -54,6 +55,7 @@ OutcomeKind = Literal[
     "refused",  # no room now: nobody's fault
     "broken",  # by the worker's or the system's fault
     "interrupted",  # stopped because it was asked to
+    "unfit",  # its checkpoint cannot be used (other weights, broken, gone): from its beginning it would run
 ]
 
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from headway.core.artifacts import BAD_CHECKPOINT
 from headway.core.effects import End, ErrorOut
 from headway.core.jobs import Outcome
 from headway.core.request import FinishReason
@@ -32,6 +33,8 @@ def ended(end: End) -> Outcome:
     code = error.code or "error"
     if end.reason is FinishReason.CANCELLED:
         return Outcome("interrupted", code, error.message)
+    if code == BAD_CHECKPOINT:
+        return Outcome("unfit", code, error.message)
     if code in _OWN_FAULTS or (400 <= error.status < 500 and error.status not in (408, 429)):
         return Outcome("failed", code, error.message)
     if error.status in (408, 429, 503):

@@ -12,7 +12,7 @@ from headway.adapters.gateway.ports import TokenStream
 from headway.adapters.jobs.table import JobInput, StoredOutput
 from headway.adapters.storage.keys import object_key
 from headway.adapters.storage.objects import ObjectStore
-from headway.core.artifacts import Made
+from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
@@ -91,6 +91,8 @@ class JobRuns:
         error = task.exception()
         if error is None:
             outcome = task.result()
+            if outcome.kind == "unfit":
+                log.warning("job %s begins anew: %s", row.job, outcome.message)
         elif isinstance(error, CapacityError):
             outcome = Outcome("broken", error.code, str(error))
         else:
@@ -149,7 +151,7 @@ class JobRuns:
             return Outcome("interrupted", message="it was deleted")
         checkpoint = None if found.checkpoint is None or not row.begun else await self._store.get(found.checkpoint)
         if row.begun and checkpoint is None:
-            log.warning("job %s: its checkpoint %s is not in the store; it begins again", row.job, found.checkpoint)
+            return Outcome("unfit", BAD_CHECKPOINT, f"its checkpoint at step {row.begun} is not in the object store")
         if checkpoint is not None and found.checkpoint is not None:
             attempt.checkpoints.append(found.checkpoint)
         if attempt.is_stopped:

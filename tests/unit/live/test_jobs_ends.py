@@ -17,6 +17,7 @@ from headway.live.jobs_ends import ended, media_type
         (FinishReason.REJECTED, ErrorOut(429, "queue_full", "full", 2000), "refused"),
         (FinishReason.REJECTED, ErrorOut(503, "no_replica", "none"), "refused"),
         (FinishReason.REJECTED, ErrorOut(429, "slo_unattainable", "late", waiting_helps=False), "failed"),
+        (FinishReason.REJECTED, ErrorOut(400, "bad_checkpoint", "other weights"), "unfit"),
         (FinishReason.DEADLINE, None, "failed"),
         (FinishReason.LOST, ErrorOut(502, "engine_lost", "gone"), "broken"),
         (FinishReason.LOST, None, "broken"),

@@ -57,6 +57,8 @@ class JobView(msgspec.Struct, frozen=True):
     is_paused: bool = False
     attempts: int = 0  # begun so far
     degraded: dict[str, int | str] = {}  # what admission took away, and what is left; msgspec copies the default
+    restarts: int = 0  # times that it began anew, because its checkpoint could not be used
+    restart_reason: str | None = None  # of the last one
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):

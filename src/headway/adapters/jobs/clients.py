@@ -163,6 +163,7 @@ class ClientTable:
 
 
 def _insert_job(connection: Connection, new: NewRecord, now_ns: Ns, values: dict[str, object]) -> None:
+    zeros = ("not_before_ns", "attempt", "failures", "done", "begun", "device_ns", "until_ns", "restarts")
     first: dict[str, object] = {
         "id": new.id,
         "kind": new.kind,
@@ -175,7 +176,7 @@ def _insert_job(connection: Connection, new: NewRecord, now_ns: Ns, values: dict
         "estimate_ns": new.estimate_ns,
         "echo": new.echo,
         "webhook_url": new.webhook_url,
-        **dict.fromkeys(("not_before_ns", "attempt", "failures", "done", "begun", "device_ns", "until_ns"), 0),
+        **dict.fromkeys(zeros, 0),
         **dict.fromkeys(("is_paused", "has_begun"), False),
     }
     connection.execute(insert(jobs).values({**first, **values}))

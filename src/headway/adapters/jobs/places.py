@@ -97,9 +97,10 @@ class Places:
             "done": 0,
             "begun": 0,
             "device_ns": 0,
+            "restarts": 0,
             "has_begun": False,
             "is_paused": False,
-            **dict.fromkeys(("checkpoint", "error_code", "error_message", "ended_ns", "expires_ns")),
+            **dict.fromkeys(("checkpoint", "error_code", "error_message", "ended_ns", "expires_ns", "restart_reason")),
         }
         found = self._database.run(lambda c: change(c, job, tenant, where, values))
         if found is not None and found.row is None:

@@ -62,6 +62,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     echo: bytes
     outputs: tuple[MadeOutput, ...] = ()
     degraded: bytes | None = None
+    restarts: int = 0
+    restart_reason: str | None = None
 
     @property
     def status(self) -> JobStatus:
@@ -97,6 +99,8 @@ class JobRecord(msgspec.Struct, frozen=True):
             is_paused=self.is_paused,
             attempts=self.attempt,
             degraded={} if self.degraded is None else msgspec.json.decode(self.degraded, type=dict[str, int | str]),
+            restarts=self.restarts,
+            restart_reason=self.restart_reason,
         )
 
 
@@ -125,6 +129,8 @@ class _Job(Protocol):
     error_message: str | None
     echo: bytes
     degraded: bytes | None
+    restarts: int
+    restart_reason: str | None
 
 
 class _Output(Protocol):
@@ -164,4 +170,6 @@ def record(row: _Job, made: Sequence[_Output]) -> JobRecord:
         echo=row.echo,
         outputs=tuple(sorted(outputs, key=lambda one: (one.output.kind, one.output.index))),
         degraded=row.degraded,
+        restarts=row.restarts,
+        restart_reason=row.restart_reason,
     )

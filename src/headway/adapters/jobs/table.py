@@ -35,6 +35,7 @@ NODE_COLUMNS: Final = (
     jobs.c.begun,
     jobs.c.device_ns,
     jobs.c.estimate_ns,
+    jobs.c.restarts,
 )
 
 
@@ -130,6 +131,8 @@ class NodeTable:
                 failures=jobs.c.failures + 1,
                 owner=self._owner,
                 until_ns=effect.until_ns,
+                # Without a checkpoint it is admitted anew, and told anew what it goes without.
+                degraded=case((jobs.c.begun > 0, jobs.c.degraded), else_=None),
             )
             .returning(*NODE_COLUMNS)
         )
@@ -223,17 +226,17 @@ class NodeTable:
         return self._database.run(work)
 
     def requeue(self, effect: RequeueRow) -> bool:
-        """Back into the line."""
-        back = (
-            update(jobs)
-            .where(self._own(effect.job, effect.attempt))
-            .values(
-                owner=None,
-                state=waiting_state(),
-                not_before_ns=effect.not_before_ns,
-                failures=effect.failures,
-            )
-        )
+        """Back into the line, with its checkpoint or, as if it had never begun, without."""
+        values: dict[str, object] = {
+            "owner": None,
+            "state": waiting_state(),
+            "not_before_ns": effect.not_before_ns,
+            "failures": effect.failures,
+        }
+        if effect.forgets:
+            values |= {"state": "queued", "begun": 0, "done": 0, "checkpoint": None, "device_ns": 0}
+            values |= {"restarts": jobs.c.restarts + 1, "restart_reason": effect.reason}
+        back = update(jobs).where(self._own(effect.job, effect.attempt)).values(values)
         return self._database.run(lambda c: c.execute(back).rowcount == 1)
 
     def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
@@ -242,6 +245,7 @@ class NodeTable:
             update(jobs)
             .where(
                 jobs.c.state == "queued",
+                jobs.c.has_begun.is_(False),
                 jobs.c.stored_ns < before_ns,
                 or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
             )

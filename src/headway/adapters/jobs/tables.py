@@ -52,6 +52,8 @@ jobs: Final = Table(
     Column("echo", LargeBinary, nullable=False),
     Column("webhook_url", Text),
     Column("degraded", LargeBinary),  # JSON object: what admission took away, and what is left
+    Column("restarts", Integer, nullable=False, server_default="0"),  # its checkpoint could not be used so often
+    Column("restart_reason", Text),  # of the last one
     Index("jobs_in_line", "state", "urgency", "position"),
     Index("jobs_of_tenant", "tenant", "kind", "stored_ns", "id"),
     Index("jobs_expiring", "expires_ns"),

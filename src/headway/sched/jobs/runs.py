@@ -179,6 +179,8 @@ class Runs:
         if outcome.kind == "failed":
             return FailRow(row.job, row.attempt, "failed", code, outcome.message)
         reason = f"{code}: {outcome.message}" if code else outcome.message
+        if outcome.kind == "unfit":
+            return self._anew(run, reason, at_ns)
         backoff = self._params.backoff
         if outcome.kind in ("interrupted", "refused"):  # nobody's fault: it costs no attempt
             is_asked = run.phase == "handing"
@@ -188,3 +190,11 @@ class Runs:
             story = f"attempt {run.failures} of jobs.attempts_max = {self._params.attempts_max}: {reason}"
             return FailRow(row.job, row.attempt, "lost", "lost", story)
         return RequeueRow(row.job, row.attempt, at_ns + backoff.wait_ns(row.job, run.failures), run.failures, reason)
+
+    def _anew(self, run: _Run, reason: str, at_ns: Ns) -> _End:
+        """From step 0, and nobody's failure; a job whose checkpoints never fit is given up all the same."""
+        row, most = run.row, self._params.attempts_max
+        if row.restarts >= most:
+            story = f"job {row.job} began anew {row.restarts} times (jobs.attempts_max = {most}): {reason}; retry it"
+            return FailRow(row.job, row.attempt, "lost", "lost", story)
+        return RequeueRow(row.job, row.attempt, at_ns, run.failures - 1, reason, forgets=True)

@@ -283,3 +283,25 @@ def test_a_webhook_is_tried_again_later_until_it_is_given_up() -> None:
 def test_a_webhook_that_was_taken_or_is_unwanted_is_closed() -> None:
     assert only(hook(opened(), 1, 204), CloseHook)[0].is_delivered
     assert not only(hook(opened(), 1, 410), CloseHook)[0].is_delivered
+
+
+def test_a_checkpoint_that_does_not_fit_costs_its_steps_and_no_attempt() -> None:
+    node = opened()
+    claimed(node, begun=10, device_ns=7 * S, failures=1)
+    end = JobEnded(S, "front", RequestId("job-1"), 1, Outcome("unfit", "bad_checkpoint", "other weights"))
+    (back,) = only(node.handle(end), RequeueRow)
+    assert (back.forgets, back.not_before_ns, back.failures, back.reason) == (
+        True,
+        S,
+        1,
+        "bad_checkpoint: other weights",
+    )
+
+
+def test_a_job_whose_checkpoints_never_fit_is_lost() -> None:
+    node = opened(JobParams(attempts_max=2))
+    claimed(node, begun=10, restarts=2)
+    end = JobEnded(S, "front", RequestId("job-1"), 1, Outcome("unfit", "bad_checkpoint", "other weights"))
+    (fail,) = only(node.handle(end), FailRow)
+    assert (fail.state, fail.code) == ("lost", "lost")
+    assert "began anew 2 times" in fail.message

@@ -190,7 +190,13 @@ def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
         "paused": view.is_paused,
         "attempts": view.attempts,
         "degraded": view.degraded or None,
+        "restarted": _restarted(view),
     }
+
+
+def _restarted(view: JobView) -> JsonObject | None:
+    """How often, and why the last time, it began from step 0 although it had a checkpoint; None: never."""
+    return {"times": view.restarts, "reason": view.restart_reason} if view.restarts else None
 
 
 def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
@@ -216,6 +222,7 @@ def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
         "paused": view.is_paused,
         "attempts": view.attempts,
         "degraded": view.degraded or None,
+        "restarted": _restarted(view),
     }
 
 
