@@ -73,6 +73,10 @@ def test_what_admission_took_away_is_told_with_the_job(tmp_path: Path) -> None:
             {"model": "wan-small", "steps": 8},
             {},
         ]
+        used = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        assert [(one.model, one.requests) for one in used] == [(MODEL, 1), ("wan-small", 1)]  # SPEC H6: what ran
+        view = await rig.view("video_1")
+        assert (view.model, view.ran) == (MODEL, "wan-small")
 
     on_desk(tmp_path, test)
 

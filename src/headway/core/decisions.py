@@ -8,6 +8,7 @@ from headway.core.ids import ModelId, RequestId
 from headway.core.units import Ns
 
 Layer = Literal["step", "cache", "batch", "pool", "pd"]  # the layers of seed 002
+Lessened = Literal["max_tokens", "steps", "model"]  # what admission may take away
 ALTERNATIVES_MAX = 8
 
 
@@ -83,3 +84,4 @@ class Explanation(msgspec.Struct, frozen=True):
     verdict: str
     verdict_reason: str
     replicas: tuple[Explained, ...]  # candidates best first, then the others by id
+    left: tuple[tuple[Lessened, int | str], ...] = ()  # what `degrade` takes away, and what stays of it

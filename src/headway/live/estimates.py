@@ -3,6 +3,7 @@
 import msgspec
 
 from headway.adapters.gateway.ports import Estimate, PictureEstimate
+from headway.core.decisions import Explanation
 from headway.core.errors import CapacityError
 from headway.core.ids import NodeId
 from headway.core.reports import ReplicaReport
@@ -11,6 +12,7 @@ from headway.core.units import s_from_ns
 from headway.cost.diffusion import stages
 from headway.cost.llm import pairs
 from headway.live.board import Board, Known
+from headway.sched.admission.protocol import lessened
 
 
 def estimate(request: LlmRequest, board: Board, verdict: str) -> Estimate:
@@ -24,21 +26,24 @@ def estimate(request: LlmRequest, board: Board, verdict: str) -> Estimate:
     return min((_on(request, board, node, verdict) for node in nodes), key=lambda found: found.ttft_ns)
 
 
-def foresee(request: DiffusionRequest, board: Board, verdict: str) -> PictureEstimate | None:
-    """The replica that would be done first counts; None while none has told what its work costs.
+def foresee(request: DiffusionRequest, board: Board, explained: Explanation) -> PictureEstimate | None:
+    """The replica that would be done first counts; None while none has told what its work costs. What admission would
+    take away is not counted: an estimate is of what would run.
 
     Raises CapacityError when no replica of the model is there.
     """
-    nodes = board.serving(request.model)
+    less = lessened(request, explained.left)
+    assert isinstance(less, DiffusionRequest)
+    nodes = board.serving(less.model)
     if not nodes:
-        raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
+        raise CapacityError(f"no replica of {less.model} is ready", status=503, code="no_replica")
     reports = [board.replicas[node].report for node in nodes]
-    found = [_picture(request, report, verdict) for report in reports if report is not None]
+    found = [_picture(less, report, explained) for report in reports if report is not None]
     told = [one for one in found if one is not None]
     return min(told, key=lambda one: one.eta_s) if told else None
 
 
-def _picture(request: DiffusionRequest, report: ReplicaReport, verdict: str) -> PictureEstimate | None:
+def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explanation) -> PictureEstimate | None:
     cost = report.denoise_cost
     if cost is None:
         return None
@@ -47,7 +52,8 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, verdict: str) -> 
         stages=msgspec.structs.asdict(by_stage),
         gpu_seconds=by_stage.total * cost.devices,
         wait_s=s_from_ns(report.queued_work_ns),
-        verdict=verdict,
+        verdict=explained.verdict,
+        degraded=dict[str, int | str](explained.left),
     )
 
 

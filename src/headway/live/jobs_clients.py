@@ -52,6 +52,7 @@ def _record(new: NewJob, body: bytes) -> NewRecord:
         estimate_ns=ns_from_s(new.device_s),
         webhook_url=new.webhook_url,
         key=new.idempotency,
+        degraded=msgspec.json.encode(new.degraded) if new.degraded else None,
     )
 
 

@@ -85,7 +85,7 @@ class LiveServing:
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.explain: Callable[[Request], Explanation] = _unattached
-        self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request).verdict)
+        self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request))
         self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)

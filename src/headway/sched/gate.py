@@ -74,6 +74,7 @@ class Gate:
             verdict=verdict.kind,
             verdict_reason=verdict.reason,
             replicas=explain(self._router, request, at_ns),
+            left=verdict.left if verdict.kind == "degrade" else (),
         )
 
     def judge(self, request: Request, at_ns: Ns) -> Judged:

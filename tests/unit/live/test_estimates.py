@@ -3,17 +3,18 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from headway.core.decisions import Explanation, Lessened
 from headway.core.errors import CapacityError
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.messages import Report
 from headway.core.plans import StepTiming
 from headway.core.ports import ModelLimits
-from headway.core.reports import ReplicaReport
-from headway.core.request import LlmRequest, SamplingParams, Slo
+from headway.core.reports import DenoiseCoefficients, ReplicaReport
+from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
-from headway.live.estimates import estimate
+from headway.live.estimates import estimate, foresee
 from headway.live.stores import TelemetrySettings, Timeline, write_trace
 from headway.live.wire import Phase, Ready, StepSpan
 
@@ -115,3 +116,26 @@ def test_phases_of_loading_are_told_and_kept_for_the_trace() -> None:
     loading.phase(A, Phase("load", 1.0, 5_100, "done in float32"))
     assert lines == ["rep-a load: 64 blocks", "rep-a done in float32"]
     assert b'"name":"load","ph":"X","pid":1,"tid":1,"ts":0.0,"dur":5.0' in write_trace(timeline.since(0), [], 0)
+
+
+def test_an_estimate_is_of_what_would_run_after_admission_took_something_away() -> None:
+    # SPEC F2, H6
+    made = Board({A: "m", B: "fast"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    for node, model, token_ns in ((A, "m", 1e6), (B, "fast", 1e5)):
+        made.joined(node, 1, Ready(LIMITS, 5))
+        told = ReplicaReport(node, 1, 1, 0, "diffusion", model, 0, 0, 0, 0, 0, 0, 0)
+        made.heard(
+            node, Report(msgspec.structs.replace(told, denoise_cost=DenoiseCoefficients(0.0, 0.0, token_ns, 0.0)))
+        )
+    asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0)
+
+    def foreseen(*left: tuple[Lessened, int | str]) -> tuple[float, dict[str, int | str]]:
+        explained = Explanation(MODEL, "p", 0, 0, "degrade" if left else "admit", "", (), left)
+        found = foresee(asked, made, explained)
+        assert found is not None
+        return found.gpu_seconds, found.degraded
+
+    whole, nothing = foreseen()
+    assert nothing == {}
+    assert foreseen(("steps", 5)) == (pytest.approx(whole / 2), {"steps": 5})
+    assert foreseen(("model", "fast"), ("steps", 5)) == (pytest.approx(whole / 20), {"model": "fast", "steps": 5})

@@ -5,7 +5,7 @@ any await: what was begun is then done wholly or not at all. `tenant` None sees 
 Faults of the caller are RequestErrors; CapacityError where the table or the store does not answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -60,6 +60,16 @@ class JobView(msgspec.Struct, frozen=True):
     restarts: int = 0  # times that it began anew, because its checkpoint could not be used
     restart_reason: str | None = None  # of the last one
 
+    @property
+    def ran(self) -> ModelId:
+        """The model that makes it: the one that was asked for, or what admission gave instead. It is metered."""
+        return ran(self.model, self.degraded)
+
+
+def ran(model: ModelId, degraded: Mapping[str, int | str]) -> ModelId:
+    """The model that runs a request for `model` which admission has degraded so."""
+    return ModelId(str(degraded.get("model", model)))
+
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
     """`Idempotency-Key` of one tenant. `digest`: of method, path and body; another one under the key is a conflict."""
@@ -77,6 +87,7 @@ class NewJob(msgspec.Struct, frozen=True):
     device_s: float = 0.0  # estimated; what `eta_s` adds up
     idempotency: IdempotencyKey | None = None
     webhook_url: str | None = None  # told when it is over; checked against the SSRF rules at creation
+    degraded: dict[str, int | str] = {}  # of one that has run already; msgspec copies the default
 
 
 class Created(msgspec.Struct, frozen=True):

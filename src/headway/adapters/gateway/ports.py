@@ -81,6 +81,7 @@ class PictureEstimate(msgspec.Struct, frozen=True):
     gpu_seconds: float
     wait_s: float
     verdict: str
+    degraded: dict[str, int | str] = {}  # with what is taken away; msgspec copies the default
 
     @property
     def eta_s(self) -> float:

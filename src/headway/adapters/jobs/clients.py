@@ -176,6 +176,7 @@ def _insert_job(connection: Connection, new: NewRecord, now_ns: Ns, values: dict
         "estimate_ns": new.estimate_ns,
         "echo": new.echo,
         "webhook_url": new.webhook_url,
+        "degraded": new.degraded,
         **dict.fromkeys(zeros, 0),
         **dict.fromkeys(("is_paused", "has_begun"), False),
     }

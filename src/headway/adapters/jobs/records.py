@@ -28,6 +28,7 @@ class NewRecord(msgspec.Struct, frozen=True):
     estimate_ns: Ns = 0
     webhook_url: str | None = None
     key: IdempotencyKey | None = None
+    degraded: bytes | None = None
 
 
 class MadeOutput(msgspec.Struct, frozen=True):
@@ -98,10 +99,15 @@ class JobRecord(msgspec.Struct, frozen=True):
             gpu_seconds=s_from_ns(self.device_ns) if is_completed else None,
             is_paused=self.is_paused,
             attempts=self.attempt,
-            degraded={} if self.degraded is None else msgspec.json.decode(self.degraded, type=dict[str, int | str]),
+            degraded=less_of(self.degraded),
             restarts=self.restarts,
             restart_reason=self.restart_reason,
         )
+
+
+def less_of(degraded: bytes | None) -> dict[str, int | str]:
+    """What admission took away from an attempt, as it is kept in a row."""
+    return {} if degraded is None else msgspec.json.decode(degraded, type=dict[str, int | str])
 
 
 class _Job(Protocol):

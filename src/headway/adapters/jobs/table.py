@@ -10,8 +10,10 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, case, delete, func, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from headway.adapters.gateway.job_ports import ran
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.outbox import store_hook
+from headway.adapters.jobs.records import less_of
 from headway.adapters.jobs.tables import answers, inputs, jobs, outputs
 from headway.adapters.jobs.usage import add_usage
 from headway.core.ids import ModelId, RequestId, TenantId
@@ -187,7 +189,7 @@ class NodeTable:
                 expires_ns=now_ns + self._retention.objects_ns,
                 has_begun=True,
             )
-            .returning(jobs.c.tenant, jobs.c.model)
+            .returning(jobs.c.tenant, jobs.c.model, jobs.c.degraded)
         )
 
         def work(connection: Connection) -> bool:
@@ -196,7 +198,7 @@ class NodeTable:
                 return False
             put_outputs(connection, effect.job, made)
             counts = {"device_ns": effect.device_ns, "images": effect.images, "frames": effect.frames, "requests": 1}
-            add_usage(connection, now_ns, row.tenant, row.model, counts)
+            add_usage(connection, now_ns, row.tenant, ran(row.model, less_of(row.degraded)), counts)
             store_hook(connection, effect.job, now_ns)
             return True
 

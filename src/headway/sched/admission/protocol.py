@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headway.core.decisions import Candidate
+from headway.core.decisions import Lessened as Lessened
 from headway.core.effects import ErrorOut
 from headway.core.errors import InvariantError
 from headway.core.ids import ModelId, RequestId
@@ -45,9 +46,6 @@ class Prediction(msgspec.Struct, frozen=True):
     tpot: float
     e2e: float
     grain: float = 0.0
-
-
-Lessened = Literal["max_tokens", "steps", "model"]
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -59,7 +59,8 @@ class ImageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     size: str
     usage: ImageUsage
     id: str
-    model: str
+    model: str  # that made it
+    requested_model: str | msgspec.UnsetType = msgspec.UNSET  # unset: an answer kept by an earlier version
     seeds: list[int]
     parameters: Parameters
     gpu_seconds: float
@@ -106,7 +107,8 @@ def image_answer(
         size=asked.size,
         usage=usage_of(asked),
         id=asked.request.id,
-        model=asked.card.id,
+        model=asked.request.model,
+        requested_model=asked.request.model,
         seeds=seeds,
         parameters=asked.parameters,
         gpu_seconds=cost.gpu_seconds,

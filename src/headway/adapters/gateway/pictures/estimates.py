@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.adapters.gateway.caller import Caller
+from headway.adapters.gateway.job_ports import ran
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.bodies import digest, not_served
 from headway.adapters.gateway.pictures.checks import Files
@@ -48,6 +49,9 @@ class PictureEstimates:
                 retry_after_ms=LOADING_RETRY_MS,
             )
         return {
+            "model": ran(request.model, found.degraded),
+            "requested_model": request.model,
+            "degraded": found.degraded or None,
             "gpu_seconds": found.gpu_seconds,
             "price_usd": found.gpu_seconds * self._usd_per_hour / 3600,
             "eta_s": found.eta_s,

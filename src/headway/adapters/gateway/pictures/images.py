@@ -151,12 +151,14 @@ class ImageRuns:
         request = asked.request
         cost = cost_of(outcome.end.marks, self._settings.price_per_device_hour_usd)
         answer = image_answer(asked, outcome.made, int(time.time()), cost, outcome.degraded)
+        wanted = call.asked.request.model
+        answer = msgspec.structs.replace(answer, requested_model=wanted)
         kind = MEDIA_TYPES[request.content.form]
         made = zip(outcome.made, answer.seeds, strict=True)
         pictures = [KeptPicture(one.index, kind, one.body, seed) for one, seed in made]
         # What it was made from is the client's: only its words are kept.
-        bare = msgspec.structs.replace(request, content=Content(request.content.prompt), trace=None)
-        new = NewJob("image", bare, image_echo(asked, call.by_url))
+        bare = msgspec.structs.replace(request, model=wanted, content=Content(request.content.prompt), trace=None)
+        new = NewJob("image", bare, image_echo(asked, call.by_url), degraded=outcome.degraded)
         await self._durable.pictures.keep(new, pictures, cost.gpu_seconds)
         await self._durable.meters.meter(request.tenant, request.model, cost.gpu_seconds, request.n)
         if not call.by_url:

@@ -172,7 +172,8 @@ def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
     return {
         "id": view.id,
         "object": "video",
-        "model": view.model,
+        "model": view.ran,
+        "requested_model": view.model,
         "status": view.status,
         "progress": view.progress,
         "created_at": view.created_at,
@@ -206,7 +207,8 @@ def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
     return {
         "id": view.id,
         "object": "image.job",
-        "model": view.model,
+        "model": view.ran,
+        "requested_model": view.model,
         "status": view.status,
         "progress": view.progress,
         "eta_s": view.eta_s,

@@ -58,10 +58,12 @@ def as_it_ran(asked: Asked, degraded: Mapping[str, int | str], cards: Sequence[M
     if isinstance(steps, int):
         request = msgspec.structs.replace(request, steps=steps)
         parameters["num_inference_steps"] = steps
+    if isinstance(model, str):  # also where it has gone meanwhile: it is metered
+        request = msgspec.structs.replace(request, model=ModelId(model))
     other = next((one for one in cards if one.id == model and one.pictures is not None), None)
     if other is not None and other.pictures is not None:
         card, scale = other, other.pictures.guidance_scale
-        request = msgspec.structs.replace(request, model=ModelId(other.id), guidance_scale=scale)
+        request = msgspec.structs.replace(request, guidance_scale=scale)
         parameters["guidance_scale"] = scale
     return msgspec.structs.replace(asked, card=card, request=request, parameters=parameters)
 

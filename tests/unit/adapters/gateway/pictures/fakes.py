@@ -136,6 +136,7 @@ class MemoryJobs:
         view = JobView(
             request.id, new.kind, request.tenant, request.model, "queued", "queued", 0, 1_700_000_000, echo=new.echo
         )
+        view = msgspec.structs.replace(view, degraded=new.degraded)
         self.rows[request.id] = msgspec.structs.replace(view, eta_s=new.device_s)
         self.news[request.id] = new
         return Created(self.rows[request.id])

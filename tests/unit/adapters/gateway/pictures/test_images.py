@@ -249,7 +249,13 @@ def test_an_answer_of_another_model_tells_whose_it_is_and_how_it_was_guided() ->
         answer = (await studio.draw(allow_degrade=["model"])).json()
         assert (answer["model"], answer["degraded"]) == ("fast", {"model": "fast", "steps": 2})
         assert (answer["parameters"]["num_inference_steps"], answer["parameters"]["guidance_scale"]) == (2, 1.0)
+        assert answer["requested_model"] == PAINTER
         assert studio.jobs.metered[0].model == "fast"
+        kept = (await studio.get(f"/v1/images/{answer['id']}")).json()
+        assert (kept["model"], kept["requested_model"], kept["degraded"]) == ("fast", PAINTER, answer["degraded"])
+        studio.painter.cards.pop()  # it was unloaded before the next answer came
+        await studio.draw(allow_degrade=["model"])
+        assert studio.jobs.metered[1].model == "fast"
 
     run(test)
 
@@ -485,6 +491,9 @@ def test_an_estimate_is_known_before_the_work() -> None:
         body = {"endpoint": "/v1/images/generations", "body": {"prompt": "x", "model": PAINTER}}
         answer = (await studio.post("/v1/estimates", body)).json()
         assert answer == {
+            "model": PAINTER,
+            "requested_model": PAINTER,
+            "degraded": None,
             "gpu_seconds": 1.0,
             "price_usd": 2.5 / 3600,
             "eta_s": 1.5,
