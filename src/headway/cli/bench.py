@@ -1,6 +1,5 @@
 """`headway bench`: a load on any OpenAI-compatible server, and what its clients saw."""
 
-import difflib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from headway.cli.outputs import check_writable, writing
 from headway.cli.servers import NoServerError, ServerError, listed_models, server_url
 from headway.core.errors import ConfigError
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _NO_ROUTE: Final = "this route is not served there; is it an OpenAI-compatible server, and --endpoint the right one?"
 _NO_KEY: Final = "the server wants a key: --api-key or OPENAI_API_KEY"
@@ -64,6 +63,8 @@ def choose_model(given: str | None, url: str, api_key: str | None, note: Callabl
         names = ", ".join(listed) or "no model"
         raise ConfigError(f"{url} lists {names}; name one with --model")
     if given not in listed:
+        import difflib
+
         near = difflib.get_close_matches(given.lower(), {name.lower(): name for name in listed}, n=1)
         found = next((name for name in listed if near and name.lower() == near[0]), None)
         hint = f"; did you mean {found!r}?" if found else f", but {', '.join(listed) or 'no model'}"

@@ -27,7 +27,7 @@ _HOLDS: Final[Mapping[Kind, str]] = {
     "evidence": "requests of Headway",
 }
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
 def parse_layout(text: str) -> dict[str, int]:

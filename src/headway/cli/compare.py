@@ -26,7 +26,7 @@ class FoldersFirst(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, cls=FoldersFirst)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, cls=FoldersFirst)
 
 
 @app.callback()

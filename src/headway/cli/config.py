@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the configuration knows the gateway and the scheduler; --he
 app = typer.Typer(
     help="Check a configuration, show it with the origin of each value, or hash an API key for it.",
     add_completion=False,
+    rich_markup_mode=None,
     no_args_is_help=True,
 )
 

@@ -20,7 +20,7 @@ import typer
 from headway.adapters.models import DEFAULT_MODEL, list_models
 from headway.cli import EXIT_FAILED
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 PYTHON_MIN: Final = (3, 11)
 DEFAULT_PORT: Final = 8000

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.adapters.models import DEFAULT_MODEL, ModelError, list_models, pull
 
-app = typer.Typer(help="List the models on this machine, or fetch one.", add_completion=False)
+app = typer.Typer(help="List the models on this machine, or fetch one.", add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -93,6 +92,8 @@ def _columns(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
 @app.command("pull")
 def pull_one(name: Annotated[str, typer.Argument(help="A listed name, or a hub id.")] = DEFAULT_MODEL) -> None:
     """Fetch a model and make it ready to serve."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     started = time.monotonic()
     try:

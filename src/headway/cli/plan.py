@@ -15,7 +15,7 @@ from headway.cli.outputs import check_writable, writing
 if TYPE_CHECKING:
     from headway.bench.plan_search import Watched
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 EXIT_NONE: Final = 1  # nothing holds the target
 
 
@@ -38,7 +38,7 @@ def _watch(is_shown: bool) -> "Callable[[Watched], None]":
 
 @app.command()
 def plan(
-    scenario: Annotated[Path, typer.Argument(help=r"TOML file as for `headway simulate`, with \[plan].")],
+    scenario: Annotated[Path, typer.Argument(help="TOML file as for `headway simulate`, with [plan].")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any key: plan.attainment=0.99")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; unset: one per core.")] = None,
     results: Annotated[

@@ -2,17 +2,18 @@
 
 import importlib
 import pkgutil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 import headway.sched
 from headway.core.errors import ConfigError
-from headway.live.config_policies import POLICIES
-from headway.sched.registry import PolicyClass, discover
 
-app = typer.Typer(add_completion=False)
+if TYPE_CHECKING:
+    from headway.sched.registry import PolicyClass
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class PolicyCard(msgspec.Struct, frozen=True):
@@ -32,6 +33,8 @@ def kinds() -> dict[str, str]:
 
     The kind is the key that chooses the policy in a configuration file.
     """
+    from headway.live.config_policies import POLICIES
+
     keys = {package: key for key, package in POLICIES.items()}
     found: dict[str, str] = {}
     for module in pkgutil.walk_packages(headway.sched.__path__, "headway.sched."):
@@ -47,10 +50,12 @@ def kinds() -> dict[str, str]:
 
 def cards(kind: str, package: str) -> list[PolicyCard]:
     """Return the cards of one kind, by name."""
+    from headway.sched.registry import discover
+
     return [_card(kind, name, policy) for name, policy in discover(package).items()]
 
 
-def _card(kind: str, name: str, policy: type[PolicyClass]) -> PolicyCard:
+def _card(kind: str, name: str, policy: type["PolicyClass"]) -> PolicyCard:
     fields = msgspec.structs.fields(policy.Params)
     params = {field.encode_name: "required" if field.required else repr(field.default) for field in fields}
     needs = tuple(sorted(policy.needs))

@@ -2,19 +2,22 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from headway.cli import EXIT_FAILED
 from headway.cli.servers import ServerError, ask, server_url
 from headway.core.decisions import Explained
 from headway.core.errors import ConfigError
 
-app = typer.Typer(help="Explain where a running server would send a request.", add_completion=False)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    help="Explain where a running server would send a request.", add_completion=False, rich_markup_mode=None
+)
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
 
@@ -51,8 +54,10 @@ def question(text: bytes, where: str) -> Question:
     return Question("/v1/chat/completions" if "messages" in fields else "/v1/completions", msgspec.Raw(text))
 
 
-def show(answer: Answer, console: Console) -> None:
+def show(answer: Answer, console: "Console") -> None:
     """Print the score table: one row per replica, best first; parts in seconds for `cost_aware`."""
+    from rich.table import Table
+
     console.print(
         f"{answer.model}: {answer.prompt_tokens} prompt tokens, {answer.output_tokens} output tokens planned with, "
         f"policy {answer.policy}; admission: {answer.verdict} ({answer.verdict_reason})",
@@ -107,4 +112,6 @@ def explain(
     if as_json:
         typer.echo(said.decode())
         return
+    from rich.console import Console
+
     show(msgspec.json.decode(said, type=Answer), Console())

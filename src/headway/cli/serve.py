@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str, str], None]
 log = logging.getLogger(__name__)
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 Engine = Annotated[
     Literal["torch", "synthetic"] | None,

@@ -2,8 +2,6 @@
 
 import json
 import re
-import urllib.error
-import urllib.request
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -56,6 +54,9 @@ def listed_models(url: str, api_key: str | None) -> list[str]:
 
 def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0, sent: bytes | None = None) -> bytes:
     """GET a path of a server, or POST JSON to it. Raises ServerError with one line for anything but an answer."""
+    import urllib.error  # `--help` asks no server
+    import urllib.request
+
     request = urllib.request.Request(url + path, data=sent)
     if sent is not None:
         request.add_header("content-type", "application/json")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the simulator takes its time to import, and --help needs no
     from headway.cli.progress import Interrupt
     from headway.sim.scenario import Scenario
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 DEFAULTS: Final[Mapping[str, object]] = {  # of `sim.scenario`, which --help does not import; a test compares them
     "rate": 10.0,
     "requests": 200,
@@ -70,7 +70,7 @@ def _read(scenario: Path | None, config: Path | None, changes: Mapping[str, obje
 @app.command()
 def simulate(
     scenario: Annotated[
-        Path | None, typer.Argument(help=r"TOML file with \[\[pools]], \[\[workload]], \[targets] and more.")
+        Path | None, typer.Argument(help="TOML file with [[pools]], [[workload]], [targets] and more.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Try a configuration of `headway serve`.")] = None,
     rate: Annotated[float | None, _option("Arrivals per second.", DEFAULTS["rate"])] = None,

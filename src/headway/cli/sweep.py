@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headway.bench.sweep_search import Direction, Found, Search
     from headway.sim.scenario import Scenario
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 Asked = tuple[str, "Direction", str, str | None, float]  # key, direction, condition, bounds, tolerance
 
 

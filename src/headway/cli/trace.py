@@ -24,6 +24,7 @@ _ASKED: Final = {"chrome": "", "jsonl": "&format=jsonl", "steps": "&format=steps
 app = typer.Typer(
     help="Export what the server did as a Perfetto/Chrome trace.",
     add_completion=False,
+    rich_markup_mode=None,
     no_args_is_help=True,
 )
 
