@@ -16,7 +16,7 @@ from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, K
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.effects import ErrorOut
 from headway.core.errors import CapacityError, ConfigError, RequestError
-from headway.core.ids import RequestId, TenantId
+from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
@@ -483,3 +483,50 @@ def test_settings_that_cannot_work_together_are_refused(given: JobSettings, key:
 def test_a_shared_table_needs_shared_objects() -> None:
     with pytest.raises(ConfigError, match=r"storage\.url"):
         objects_folder("postgresql://host/db")
+
+
+def test_a_paused_queue_stays_paused_over_a_restart_and_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
+    """ComfyUI#1032."""
+
+    async def first(rig: Rig) -> None:
+        rig.painter.hold(5)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 50)
+        view = await rig.durable.queue.hold(str(MODEL), "checkpoint")
+        assert [(hold.model, hold.running) for hold in view.holds] == [(MODEL, "checkpoint")]
+        assert list(rig.painter.open) == ["video_1"]  # it comes to its checkpoint first
+        rig.painter.hold(9)
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        made = await rig.jobs.create(rig.new("video_2"))
+        assert (made.job.is_held, made.job.eta_s) == (True, None)
+
+    async def second(rig: Rig) -> None:
+        assert rig.desk.held() == (MODEL,)
+        rig.painter.hold(None)
+        await rig.jobs.create(rig.new("video_3", model=ModelId("other")))
+        await rig.over("video_3")
+        assert [request.id for request in rig.painter.submitted] == ["video_3"]
+        await rig.durable.queue.release(str(MODEL))
+        for job in ("video_1", "video_2"):
+            assert (await rig.over(job)).status == "completed"
+        begun = {request.id: request.begun for request in rig.painter.submitted}
+        assert (begun["video_1"], begun["video_2"]) == (6, 0)
+
+    on_desk(tmp_path, first)
+    on_desk(tmp_path, second)
+
+
+def test_a_queue_that_is_stopped_takes_what_runs_from_its_worker_at_once(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(3)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 30)
+        await rig.durable.queue.hold(None, "stop")
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        view = await rig.view("video_1")
+        assert (view.status, view.is_held, view.attempts) == ("in_progress", True, 1)
+        rig.painter.hold(None)
+        await rig.durable.queue.release(None)
+        assert (await rig.over("video_1")).status == "completed"
+
+    on_desk(tmp_path, test)

@@ -13,12 +13,13 @@ from sqlalchemy import create_engine, text
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
 
-from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery
+from headway.adapters.gateway.job_ports import Held, Hold, IdempotencyKey, JobQuery, QueueLine, QueueView
 from headway.adapters.jobs.answers import AnswerTable, InUse
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database, upgrade
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.places import Places
+from headway.adapters.jobs.queue import Queue
 from headway.adapters.jobs.records import NewRecord
 from headway.adapters.jobs.table import JobInput, NodeTable, Retention, StoredOutput
 from headway.adapters.jobs.tables import metadata
@@ -479,3 +480,48 @@ def test_a_job_that_begins_anew_says_so_and_does_not_expire(database: Database) 
     view = found.view()
     assert (view.status, view.progress, view.degraded) == ("in_progress", 0, {})
     assert (view.restarts, view.restart_reason) == (1, "bad_checkpoint: other weights")
+
+
+def test_a_held_queue_gives_nothing_out_and_lets_nothing_expire(database: Database) -> None:
+    """ComfyUI#1032."""
+    node, clients = tables(database)
+    queue = Queue(database)
+    clients.insert(new("job-1"), 0)
+    clients.insert(new("job-2", model="flux"), 1)
+    queue.hold("wan", "finish", 5 * S)
+    assert [row.job for row in node.claimable(9, S)[0]] == ["job-2"]
+    assert node.claim(ClaimRow(RequestId("job-1"), 0, 15 * S), 0) is None
+    assert node.expire(1, 2 * S) == []
+    assert queue.view() == QueueView((Hold("wan", "finish", 5),), (QueueLine("flux", 1, 0), QueueLine("wan", 1, 0)))
+    page, _ = clients.page(JobQuery(None, "video", order="asc"))
+    assert [record.view().is_held for record in page] == [True, False]
+    queue.hold("*", "finish", 6 * S)
+    assert node.claimable(9, S)[0] == []
+    with pytest.raises(RequestError, match="all models are paused") as caught:
+        queue.release("wan")
+    assert caught.value.status == 409
+    queue.release("*")
+    assert [row.job for row in node.claimable(9, S)[0]] == ["job-1", "job-2"]
+
+
+def test_what_runs_while_its_queue_is_held_ends_stops_when_saved_or_stops(database: Database) -> None:
+    node, clients = tables(database)
+    queue = Queue(database)
+    for number, model in enumerate(("ends", "saves", "stops")):
+        clients.insert(new(f"job-{number}", model=model), number)
+        taken(node, f"job-{number}")
+    assert queue.hold("ends", "finish", S) == []
+    assert queue.hold("saves", "checkpoint", S) == []
+    assert queue.hold("stops", "stop", S) == [(RequestId("job-2"), 1)]
+    assert queue.hold("stops", "stop", S) == []  # once
+    jobs = [RequestId(f"job-{number}") for number in range(3)]
+    assert [node.keep(KeepRow(job, 1, 30 * S, "denoise", 3)) for job in jobs] == [True, True, False]
+    assert [node.checkpoint(SaveCheckpoint(job, 1, 30 * S, 4, "key", S)) for job in jobs] == [True, False, False]
+    assert complete(node, "job-0")
+    assert not complete(node, "job-1")
+    queue.release("*")
+    rows = node.claimable(9, 0)[0]
+    assert [(row.job, row.begun, row.failures, row.device_ns) for row in rows] == [
+        ("job-1", 4, 0, S),
+        ("job-2", 0, 0, 0),
+    ]

@@ -69,6 +69,7 @@ class MemoryTable:
 
     def __init__(self) -> None:
         self.rows: dict[RequestId, Stored] = {}
+        self.is_held = False
         self._last_position = 0
 
     def insert(self, row: JobRow) -> JobRow:
@@ -78,7 +79,7 @@ class MemoryTable:
         return row
 
     def _is_free(self, stored: Stored, now_ns: Ns) -> bool:
-        if stored.state in OVER or stored.is_paused or stored.row.not_before_ns > now_ns:
+        if self.is_held or stored.state in OVER or stored.is_paused or stored.row.not_before_ns > now_ns:
             return False
         return stored.owner is None or stored.until_ns < now_ns
 

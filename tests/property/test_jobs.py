@@ -80,3 +80,23 @@ def test_a_paused_job_goes_on_from_its_checkpoint_when_it_is_resumed(seed: int) 
     world.table.resume(held)
     world.settle(world.is_over)
     assert (stored.state, stored.completions) == ("completed", 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_held_queue_begins_nothing_and_completes_everything_when_it_is_released(seed: int) -> None:
+    """ComfyUI#1032. A node learns of it by claims that are lost, and of its end by its next look at the table."""
+    rng = random.Random(seed)
+    world = JobWorld(rng, 2)
+    for number in range(4):
+        world.store(job_row(number))
+    for _ in range(rng.randrange(120)):
+        world.turn()
+    world.table.is_held = True
+    attempts = {job: stored.row.attempt for job, stored in world.table.rows.items()}
+    for _ in range(300):
+        world.turn()
+    assert {job: stored.row.attempt for job, stored in world.table.rows.items()} == attempts
+    world.table.is_held = False
+    world.settle(world.is_over)
+    assert {stored.completions for stored in world.table.rows.values()} == {1}

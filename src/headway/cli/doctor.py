@@ -3,12 +3,14 @@
 Probes gather facts (they touch the machine); `judge` turns facts into findings and touches nothing.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +72,7 @@ class Facts(msgspec.Struct, frozen=True):
     port_free: bool
     environment: dict[str, str]
     pictures: dict[str, str | None] = {}  # packages that models of pictures and videos need, and their versions
+    paused: tuple[str, ...] = ()  # models whose queue of jobs is paused in the job table of this user; `*`: all
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -95,6 +98,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_port(facts),
         _judge_uv(facts),
         *_judge_overlap(facts),
+        *_judge_queue(facts),
     ]
 
 
@@ -186,6 +190,15 @@ def _judge_overlap(facts: Facts) -> list[Finding]:
     return [Finding("overlap", "note", "CUDA_DEVICE_MAX_CONNECTIONS=1", advice)]
 
 
+def _judge_queue(facts: Facts) -> list[Finding]:
+    if not facts.paused:
+        return []
+    models = "all models" if "*" in facts.paused else ", ".join(facts.paused)
+    return [
+        Finding("queue", "note", f"jobs of {models} are not begun: paused", "POST /v1/queue/resume lets them go on")
+    ]
+
+
 def gather() -> Facts:
     """Look at this machine; torch is asked in a process of its own, which a broken build may take down."""
     return Facts(
@@ -203,6 +216,7 @@ def gather() -> Facts:
         memory_gib=_memory_gib(Path("/proc/meminfo")),
         port_free=_port_free(DEFAULT_PORT),
         pictures={name: _version(name) for name in PICTURE_PACKAGES},
+        paused=_paused(),
         environment={name: os.environ[name] for name in ("CUDA_DEVICE_MAX_CONNECTIONS",) if name in os.environ},
     )
 
@@ -257,6 +271,20 @@ def _port_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _paused() -> tuple[str, ...]:
+    """As the job table of the default place says, where there is one."""
+    from headway.live.jobs_settings import state_folder
+
+    path = state_folder() / "jobs.db"
+    if not path.exists():
+        return ()
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as table:
+            return tuple(row[0] for row in table.execute("SELECT model FROM queue_holds ORDER BY model"))
+    except sqlite3.Error:  # of an earlier version, or no table of ours: nothing is paused there
+        return ()
 
 
 @app.command()

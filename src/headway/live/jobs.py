@@ -27,6 +27,7 @@ from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowC
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.live.clock import Clock, unix_s
 from headway.live.jobs_clients import AnswerDesk, ClientDesk, MeterDesk, PictureDesk
+from headway.live.jobs_queue import QueueDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
 from headway.live.jobs_settings import JobSettings, objects_folder
 from headway.live.jobs_table import TableDriver, Tables
@@ -59,6 +60,7 @@ class JobDesk:
         self._runs = JobRuns(front, self._tables, self._store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
         self._states: list[tuple[str, int]] = []
+        self._held: tuple[str, ...] = ()
         self._states_ns: Ns = 0  # when they were read
         self.replicas: Callable[[ModelId], int] = lambda _: 1  # that serve a model: for `eta_s`
 
@@ -73,7 +75,8 @@ class JobDesk:
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
         answers = AnswerDesk(tables, now_ns, self._settings.answers_ns)
-        return Durable(clients, PictureDesk(tables, store, now_ns), answers, MeterDesk(tables, now_ns))
+        pictures, meters = PictureDesk(tables, store, now_ns), MeterDesk(tables, now_ns)
+        return Durable(clients, pictures, answers, meters, QueueDesk(tables, self.feed, now_ns))
 
     async def open(self) -> None:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
@@ -90,9 +93,14 @@ class JobDesk:
             self._begin(self._count())
         return self._states
 
+    def held(self) -> tuple[str, ...]:
+        """Models whose queue is paused, `*` for all: as old as `states`."""
+        return self._held
+
     async def _count(self) -> None:
         try:
             self._states = await self._tables.ask(self._tables.clients.states)
+            self._held = tuple(hold.model for hold in (await self._tables.ask(self._tables.queue.view)).holds)
         except CapacityError as error:
             log.warning("jobs are not counted: %s", error)
 

@@ -100,7 +100,7 @@ class ClientDesk:
 
     async def _view(self, record: JobRecord) -> JobView:
         """With the time that it still needs, by the estimates."""
-        if record.state in OVER or record.is_paused or not record.estimate_ns:
+        if record.state in OVER or record.is_paused or record.is_held or not record.estimate_ns:
             return record.view()
         ahead_ns = await self._tables.ask(lambda: self._tables.clients.ahead_ns(record))
         replicas = max(1, self.replicas(ModelId(record.model)))

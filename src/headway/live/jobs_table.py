@@ -11,6 +11,7 @@ from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.places import Places
+from headway.adapters.jobs.queue import Queue
 from headway.adapters.jobs.table import NodeTable, Retention, StoredOutput
 from headway.adapters.jobs.usage import UsageTable
 from headway.core.errors import CapacityError
@@ -63,6 +64,7 @@ class Tables:
         self.node = NodeTable(self.database, owner, retention)
         self.clients = ClientTable(self.database, retention, settings.queued_max)
         self.places = Places(self.database)
+        self.queue = Queue(self.database)
         self.answers = AnswerTable(self.database, owner)
         self.usage = UsageTable(self.database)
         self.outbox = Outbox(self.database)

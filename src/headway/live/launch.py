@@ -216,7 +216,7 @@ class Running:
         jobs = JobDesk(self._config.jobs, self._config.storage, self.live.serving, self.live.clock)
         jobs.replicas = lambda model: painters.get(model, 1)
         await jobs.open()
-        self.live.serving.jobs = jobs.states
+        self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held
         return jobs
 
     def _http(self) -> HttpServer:

@@ -87,6 +87,7 @@ class LiveServing:
         self.explain: Callable[[Request], Explanation] = _unattached
         self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request))
         self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
+        self.held: Callable[[], tuple[str, ...]] = tuple  # models whose jobs are not begun
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 
@@ -175,6 +176,7 @@ class LiveServing:
             prefixes=prefixes,
             predictions=tuple(wired.predictions()),
             jobs=tuple(self.jobs()),
+            held=self.held(),
             pools=tuple(wired.front.pool_figures()),
             recoveries=tuple(recoveries.items()),
             replicas=wired.desk.replicas(self._board, self.now_ns()),

@@ -10,6 +10,7 @@ from headway.adapters.gateway.errors import ErrorBody
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
 from headway.adapters.gateway.pictures.answers import ImageAnswer
 from headway.adapters.gateway.pictures.bodies import not_served
+from headway.adapters.gateway.pictures.queue import PauseBody, ResumeBody
 from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES
 from headway.adapters.gateway.pictures.schema import (
     DiffusionBody,
@@ -43,6 +44,8 @@ _POST: Final[dict[str, tuple[type[msgspec.Struct] | None, str]]] = {
     "/v1/estimates": (EstimateBody, "Predict time, memory and price before the work"),
     "/v1/route/explain": (EstimateBody, "Where a request would go now, with the parts of every replica's score"),
     **{f"/v1/{kind}/{{id}}/{verb}": (None, text) for kind in ("images", "videos") for verb, text in _VERBS.items()},
+    "/v1/queue/pause": (PauseBody, "Begin no more jobs, of one model or of any; for an admin key where there is one"),
+    "/v1/queue/resume": (ResumeBody, "Let paused queues go on"),
     "/v1/replicas/{id}/drain": (None, "Take a replica out; what runs there ends as it would"),
     "/v1/replicas/{id}/undrain": (None, "Bring a drained replica back"),
     "/reset_prefix_cache": (None, "Forget every unreferenced cached block"),
@@ -56,6 +59,7 @@ _GET: Final = {
     "/v1/videos/{id}": "A video as it stands; `openai-poll-after-ms` says when to ask again",
     "/v1/videos/{id}/content": "The video, or `?variant=` thumbnail, spritesheet, preview (`&index=k`)",
     "/v1/usage": "Device seconds, pictures and frames by day, tenant and model (`first_day`, `last_day`)",
+    "/v1/queue": "Jobs that wait and run, by model, and which queues are paused",
     "/v1/ledger": "Every account of the ledger",
     "/v1/replicas": "Every replica with its health, breaker and load",
     "/v1/requests/{id}/evidence": "Where the time of one request went",

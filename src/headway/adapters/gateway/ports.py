@@ -107,6 +107,7 @@ class Stats(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaFigures, ...] = ()
     pools: tuple[PoolFigures, ...] = ()  # what each should have
     jobs: tuple[tuple[str, int], ...] = ()  # rows of the job table by state, as of a moment ago
+    held: tuple[str, ...] = ()  # models whose queue of jobs is paused; `*`: all
 
 
 class TokenStream(Protocol):

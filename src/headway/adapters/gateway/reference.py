@@ -11,6 +11,7 @@ import msgspec
 
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
 from headway.adapters.gateway.openapi import openapi_document
+from headway.adapters.gateway.pictures.queue import PauseBody, ResumeBody
 from headway.adapters.gateway.pictures.schema import (
     NOT_SERVED,
     EditBody,
@@ -87,6 +88,8 @@ BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/images/variations", VariationBody),
     ("POST /v1/videos", VideoBody),
     ("POST /v1/videos/{id}/remix", RemixBody),
+    ("POST /v1/queue/pause", PauseBody),
+    ("POST /v1/queue/resume", ResumeBody),
 )
 
 

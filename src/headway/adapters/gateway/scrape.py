@@ -19,4 +19,5 @@ def scrape(serving: Serving) -> Scrape:
         recoveries=stats.recoveries,
         replicas=stats.replicas,
         jobs=stats.jobs,
+        held=stats.held,
     )

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 from headway.adapters.gateway.job_ports import JobQuery
 from headway.adapters.jobs.answers import bind_job, held_job
 from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
 from headway.adapters.jobs.records import JobRecord, NewRecord, record
@@ -88,7 +89,7 @@ class ClientTable:
         """By creation, then id. Raises RequestError 404 for an unknown `after`."""
         age = (jobs.c.stored_ns, jobs.c.id)
         is_up = query.order == "asc"
-        wanted = select(jobs).where(jobs.c.kind == query.kind, *of_tenant(query.tenant))
+        wanted = select(jobs, is_held().label("is_held")).where(jobs.c.kind == query.kind, *of_tenant(query.tenant))
 
         def work(connection: Connection) -> tuple[list[JobRecord], bool]:
             found = wanted
@@ -116,7 +117,9 @@ class ClientTable:
         left = jobs.c.estimate_ns * (jobs.c.steps - jobs.c.done) / jobs.c.steps
         sooner = (jobs.c.urgency == job.urgency) & (jobs.c.position < job.position)
         before = or_(jobs.c.urgency > job.urgency, sooner, jobs.c.owner.is_not(None))
-        total = select(func.sum(left)).where(is_open(), jobs.c.is_paused.is_(False), jobs.c.id != job.id, before)
+        total = select(func.sum(left)).where(
+            is_open(), ~is_held(), jobs.c.is_paused.is_(False), jobs.c.id != job.id, before
+        )
         return round(self._database.run(lambda c: c.execute(total).scalar()) or 0)
 
     def cancel(self, job: str, tenant: str | None, now_ns: Ns) -> Taken | None:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.records import JobRecord, record
 from headway.adapters.jobs.table import NODE_COLUMNS, is_open, job_row, waiting_state
 from headway.adapters.jobs.tables import jobs, outputs
@@ -30,7 +31,8 @@ def of_tenant(tenant: str | None) -> list[ColumnElement[bool]]:
 
 def find_job(connection: Connection, job: str, tenant: str | None) -> JobRecord | None:
     """One job with its outputs."""
-    row = connection.execute(select(jobs).where(jobs.c.id == job, *of_tenant(tenant))).one_or_none()
+    wanted = select(jobs, is_held().label("is_held")).where(jobs.c.id == job, *of_tenant(tenant))
+    row = connection.execute(wanted).one_or_none()
     if row is None:
         return None
     made = connection.execute(select(outputs).where(outputs.c.job == job)).all()

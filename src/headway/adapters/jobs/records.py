@@ -65,6 +65,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     degraded: bytes | None = None
     restarts: int = 0
     restart_reason: str | None = None
+    is_held: bool = False
 
     @property
     def status(self) -> JobStatus:
@@ -102,6 +103,7 @@ class JobRecord(msgspec.Struct, frozen=True):
             degraded=less_of(self.degraded),
             restarts=self.restarts,
             restart_reason=self.restart_reason,
+            is_held=self.is_held and self.state not in OVER,
         )
 
 
@@ -137,6 +139,7 @@ class _Job(Protocol):
     degraded: bytes | None
     restarts: int
     restart_reason: str | None
+    is_held: bool
 
 
 class _Output(Protocol):
@@ -178,4 +181,5 @@ def record(row: _Job, made: Sequence[_Output]) -> JobRecord:
         degraded=row.degraded,
         restarts=row.restarts,
         restart_reason=row.restart_reason,
+        is_held=row.is_held,
     )

@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
 from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.holds import is_held, stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.records import less_of
 from headway.adapters.jobs.tables import answers, inputs, jobs, outputs
@@ -75,6 +76,7 @@ def is_open() -> ColumnElement[bool]:
 def _is_free(now_ns: Ns) -> ColumnElement[bool]:
     return and_(
         is_open(),
+        ~is_held(),
         jobs.c.is_paused.is_(False),
         jobs.c.not_before_ns <= now_ns,
         or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
@@ -159,7 +161,7 @@ class NodeTable:
         return self._database.run(lambda c: c.execute(kept).rowcount == 1)
 
     def checkpoint(self, effect: SaveCheckpoint) -> bool:
-        """The job goes on from here."""
+        """The job goes on from here: at once, or, where its queue is held so, when that is released."""
         kept = (
             update(jobs)
             .where(self._own(effect.job, effect.attempt))
@@ -173,7 +175,16 @@ class NodeTable:
                 has_begun=True,
             )
         )
-        return self._database.run(lambda c: c.execute(kept).rowcount == 1)
+        handed = (
+            update(jobs)
+            .where(self._own(effect.job, effect.attempt), stops_when_saved())
+            .values(owner=None, state="preempted", failures=0)
+        )
+
+        def work(connection: Connection) -> bool:
+            return connection.execute(kept).rowcount == 1 and connection.execute(handed).rowcount == 0
+
+        return self._database.run(work)
 
     def complete(self, effect: CompleteRow, made: Sequence[StoredOutput], now_ns: Ns) -> bool:
         """The end, the outputs, the usage and the webhook in one transaction."""
@@ -248,6 +259,7 @@ class NodeTable:
             .where(
                 jobs.c.state == "queued",
                 jobs.c.has_begun.is_(False),
+                ~is_held(),
                 jobs.c.stored_ns < before_ns,
                 or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
             )

@@ -79,6 +79,14 @@ outputs: Final = Table(
     Column("key", Text, nullable=False),
 )
 
+holds: Final = Table(
+    "queue_holds",
+    metadata,
+    Column("model", String(255), primary_key=True),  # `*`: every model's queue
+    Column("running", String(16), nullable=False),  # what becomes of jobs that run: finish, checkpoint, stop
+    Column("since_ns", BigInteger, nullable=False),
+)
+
 answers: Final = Table(
     "answers",
     metadata,

@@ -43,6 +43,7 @@ class Scrape(msgspec.Struct, frozen=True):
     recoveries: Sequence[tuple[str, int]] = ()
     replicas: Sequence[ReplicaFigures] = ()
     jobs: Sequence[tuple[str, int]] = ()
+    held: Sequence[str] = ()  # queues of jobs that are paused
     pools: Sequence[PoolFigures] = ()
 
 
@@ -189,6 +190,10 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
     for pairs, counter in (
         (scrape.admissions, CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])),
         (scrape.jobs, GaugeMetricFamily("headway_jobs", "Rows of the job table.", labels=["state"])),
+        (
+            [(model, 1) for model in scrape.held],
+            GaugeMetricFamily("headway_queue_paused", "Paused queues.", labels=["model"]),
+        ),
         (
             scrape.exports_lost,
             CounterMetricFamily("headway_evidence_lost", "Lost by a sink.", labels=["sink"]),

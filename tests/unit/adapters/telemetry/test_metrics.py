@@ -159,8 +159,9 @@ def test_records_that_a_sink_lost_are_told() -> None:
 
 
 def test_jobs_are_told_by_state() -> None:
-    scrape = msgspec.structs.replace(SCRAPE, jobs=(("completed", 4), ("queued", 2)))
+    scrape = msgspec.structs.replace(SCRAPE, jobs=(("completed", 4), ("queued", 2)), held=("wan",))
     got = samples(Metrics(lambda: scrape))
+    assert got['headway_queue_paused{model="wan"}'] == 1
     assert (got['headway_jobs{state="completed"}'], got['headway_jobs{state="queued"}']) == (4, 2)
 
 

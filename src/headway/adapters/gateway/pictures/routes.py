@@ -24,6 +24,7 @@ from headway.adapters.gateway.pictures.jobs import (
     poll_ms,
 )
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
+from headway.adapters.gateway.pictures.queue import PauseBody, QueueRoutes, ResumeBody
 from headway.adapters.gateway.pictures.ranges import give
 from headway.adapters.gateway.pictures.schema import (
     EditBody,
@@ -72,12 +73,16 @@ class PictureRoutes:
         if durable is not None:
             self._runs = ImageRuns(serving, durable, index, settings)
             self._desk = JobDesk(serving, durable.jobs, index, settings)
+            self._queue = QueueRoutes(serving, door.keys, durable.queue)
 
     def fixed(self) -> dict[str, dict[str, Endpoint]]:
         """Endpoints of paths without an id."""
         table = {path: {"POST": self._open(self._image(*found, path))} for path, found in IMAGE_ROUTES.items()}
         table[VIDEOS] = {"POST": self._open(self._create_video), "GET": self._open(self._list)}
         table["/v1/usage"] = {"GET": self._open(self._usage)}
+        table["/v1/queue"] = {"GET": self._open(self._see_queue)}
+        table["/v1/queue/pause"] = {"POST": self._open(self._pause_queue)}
+        table["/v1/queue/resume"] = {"POST": self._open(self._resume_queue)}
         return table
 
     def patterns(self) -> list[tuple[re.Pattern[str], dict[str, Endpoint]]]:
@@ -207,6 +212,17 @@ class PictureRoutes:
     async def _usage(self, exchange: Exchange, _: str) -> None:
         tenant, rate = self._door.tenant(exchange), self._settings.price_per_device_hour_usd
         await _json(exchange, await usage(exchange, tenant, self._jobs.meters, rate))
+
+    async def _see_queue(self, exchange: Exchange, _: str) -> None:
+        await _json(exchange, await self._queue.view(self._door.tenant(exchange)))
+
+    async def _pause_queue(self, exchange: Exchange, _: str) -> None:
+        body = parse_body(await self._door.body(exchange) or b"{}", PauseBody, {})
+        await _json(exchange, await self._queue.pause(body, self._door.tenant(exchange)))
+
+    async def _resume_queue(self, exchange: Exchange, _: str) -> None:
+        body = parse_body(await self._door.body(exchange) or b"{}", ResumeBody, {})
+        await _json(exchange, await self._queue.resume(body, self._door.tenant(exchange)))
 
     @property
     def _jobs(self) -> Durable:

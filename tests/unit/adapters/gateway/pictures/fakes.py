@@ -16,6 +16,7 @@ from headway.adapters.gateway.job_ports import (
     Created,
     Durable,
     Held,
+    Hold,
     IdempotencyKey,
     JobError,
     JobPage,
@@ -25,6 +26,9 @@ from headway.adapters.gateway.job_ports import (
     NewJob,
     Output,
     OutputKind,
+    QueueLine,
+    QueueView,
+    Running,
     Usage,
 )
 from headway.adapters.gateway.ports import ModelCard, PictureCard, PictureEstimate
@@ -214,6 +218,25 @@ class MemoryJobs:
         return [one for one in self.metered if tenant in (None, one.tenant) and first_day <= one.day <= last_day]
 
 
+class MemoryQueue:
+    """`Queue`, with no jobs in it."""
+
+    def __init__(self) -> None:
+        self.holds: dict[str, Hold] = {}
+        self.lines = (QueueLine("old", 2, 1),)
+
+    async def hold(self, model: str | None, running: Running) -> QueueView:
+        self.holds[model or "*"] = Hold(model or "*", running, 1_700_000_000)
+        return await self.view()
+
+    async def release(self, model: str | None) -> QueueView:
+        self.holds = {} if model is None else {name: hold for name, hold in self.holds.items() if name != model}
+        return await self.view()
+
+    async def view(self) -> QueueView:
+        return QueueView(tuple(self.holds.values()), self.lines)
+
+
 KEYED = GatewaySettings(
     auth=AuthSettings(
         keys=tuple(
@@ -232,7 +255,8 @@ class Studio:
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
         self.painter, self.jobs = Painter(), MemoryJobs()
-        durable = Durable(self.jobs, self.jobs, self.jobs, self.jobs)
+        self.queue = MemoryQueue()
+        durable = Durable(self.jobs, self.jobs, self.jobs, self.jobs, self.queue)
         self.app = build_app(self.painter, {MODEL: TOY}, settings or GatewaySettings(), durable)
 
     async def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Reply:

@@ -1,0 +1,65 @@
+"""Pausing the queue of jobs over HTTP: who may, what is shown."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from tests.unit.adapters.gateway.pictures.fakes import FILMER, KEYED, PAINTER, Studio
+
+from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test()
+
+    asyncio.run(main())
+
+
+def test_the_queue_of_one_model_or_of_all_is_paused_and_let_go_on() -> None:
+    """ComfyUI#1032."""
+
+    async def test() -> None:
+        studio = Studio()
+        one = (await studio.post("/v1/queue/pause", {"model": FILMER, "running": "checkpoint"})).json()
+        assert (one["paused"], one["data"][0]["model"], one["data"][0]["paused"]) == (False, FILMER, True)
+        assert one["data"][0]["running_jobs"] == "checkpoint"
+        assert (one["data"][1]["model"], one["data"][1]["waiting"], one["data"][1]["paused"]) == ("old", 2, False)
+        every = (await studio.post("/v1/queue/pause", {})).json()
+        assert (every["paused"], every["running_jobs"], every["data"][1]["paused"]) == (True, "finish", True)
+        assert every["data"][0]["running_jobs"] == "checkpoint"  # its own hold counts
+        assert (await studio.get("/v1/queue")).json() == every
+        gone = (await studio.post("/v1/queue/resume", {})).json()
+        assert (gone["paused"], [line["paused"] for line in gone["data"]]) == (False, [False])
+
+    run(test)
+
+
+def test_a_model_that_nobody_knows_is_not_paused_and_one_that_has_jobs_still_is() -> None:
+    async def test() -> None:
+        studio = Studio()
+        wrong = await studio.post("/v1/queue/pause", {"model": "filmr"})
+        assert (wrong.status, wrong.json()["error"]["param"]) == (404, "model")
+        assert f"{PAINTER}, {FILMER}, old" in wrong.json()["error"]["message"]
+        assert (await studio.post("/v1/queue/pause", {"model": "old"})).status == 200
+        for body, param in (({"running": "now"}, "running"), ({"modell": "x"}, "modell"), ({"model": 3}, "model")):
+            refused = await studio.post("/v1/queue/pause", body)
+            assert (refused.status, refused.json()["error"]["param"]) == (400, param)
+        assert list(studio.queue.holds) == ["old"]
+
+    run(test)
+
+
+def test_only_an_admin_pauses_where_there_is_one() -> None:
+    async def test() -> None:
+        hashed = "sha256:2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6"  # of "c"
+        keys = (*KEYED.auth.keys, ApiKey(hashed, "ops", admin=True))
+        studio = Studio(msgspec.structs.replace(GatewaySettings(), auth=AuthSettings(keys=keys)))
+        for path, body in (("/v1/queue/pause", {}), ("/v1/queue/resume", {})):
+            refused = await studio.post(path, body, {"authorization": "Bearer a"})
+            assert (refused.status, refused.json()["error"]["code"]) == (403, "admin_only")
+            assert (await studio.post(path, body)).status == 401
+            assert (await studio.post(path, body, {"authorization": "Bearer c"})).status == 200
+        assert (await studio.get("/v1/queue", {"authorization": "Bearer b"})).status == 403
+
+    run(test)
