@@ -14,7 +14,6 @@
 
 typedef float v8 __attribute__((vector_size(32), aligned(4)));
 typedef int32_t i8 __attribute__((vector_size(32), aligned(4)));
-typedef uint16_t h8 __attribute__((vector_size(16), aligned(2)));
 typedef uint32_t u8 __attribute__((vector_size(32), aligned(4)));
 
 #ifdef __clang__
@@ -27,8 +26,17 @@ static inline v8 load(const float* p) { return *(const v8*)p; }
 static inline void store(float* p, v8 x) { *(v8*)p = x; }
 static inline v8 splat(float x) { return v8{x, x, x, x, x, x, x, x}; }
 static inline float total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
-static inline v8 load_weight(const float* p) { return load(p); }
-static inline v8 load_weight(const uint16_t* p) { return (v8)(__builtin_convertvector(*(const h8*)p, u8) << 16); }
+// The sixteen weights of one k in a panel. bf16 weights n and n + 8 share a word, so that one load and two operations
+// widen all sixteen; converting them in order takes twice as many and costs a batch of 8 half its speed.
+static inline void load_weights(const float* p, v8* b) {
+  b[0] = load(p);
+  b[1] = load(p + 8);
+}
+static inline void load_weights(const uint16_t* p, v8* b) {
+  const u8 pairs = *(const u8*)p;
+  b[0] = (v8)(pairs << 16);
+  b[1] = (v8)(pairs & 0xFFFF0000u);
+}
 
 // exp by range reduction and the degree-5 minimax polynomial of Cephes expf; arguments below -87.3 give 0.
 static inline v8 exp8(v8 x) {
@@ -60,8 +68,7 @@ static void tile(const float* x, int64_t ldx, const W* w, int64_t panel, int64_t
     v8 b[NP * 2];
     for (int n = 0; n < NP; n++) {
       if (sizeof(W) == 2) __builtin_prefetch(w + n * panel + i * 16 + 1024, 0, 0);
-      b[2 * n] = load_weight(w + n * panel + i * 16);
-      b[2 * n + 1] = load_weight(w + n * panel + i * 16 + 8);
+      load_weights(w + n * panel + i * 16, b + 2 * n);
     }
     for (int m = 0; m < MR; m++) {
       v8 a = splat(x[m * ldx + i]);
@@ -75,7 +82,7 @@ static void tile(const float* x, int64_t ldx, const W* w, int64_t panel, int64_t
 template <typename W, int NP>
 static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t panel, int64_t k, float* y, int64_t ldy,
                  bool first) {
-  constexpr int64_t most = NP == 1 ? 6 : NP == 2 ? 3 : 1;
+  constexpr int64_t most = NP == 1 ? 6 : NP == 2 ? 2 : 1;
   // Tiles of nearly equal height: 8 rows as 4 + 4 keep more accumulators busy than 6 + 2.
   for (int64_t tiles = (m + most - 1) / most, take; m > 0; m -= take, tiles--, x += take * ldx, y += take * ldy) {
     take = (m + tiles - 1) / tiles;
@@ -92,12 +99,10 @@ static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t pan
 
 template <typename W>
 static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
-  constexpr int64_t kc = 512;
+  constexpr int64_t kc = 288;  // the panel's part and the rows of a tile stay in the first cache
   const int64_t ld = panels * 16, panel = K * 16;
-  // Few rows: wide tiles hide the latency of the single accumulation chain. Many rows: tall tiles reuse the weights,
-  // and widening a panel once to float is cheaper than widening it in every tile (exact, so the result is the same).
-  const int64_t group = M <= 1 ? 4 : M <= 3 ? 2 : 1;
-  const bool widen = sizeof(W) == 2 && M > 12;
+  // Few rows: wide tiles hide the latency of the single accumulation chain. Many rows: tall tiles reuse the weights.
+  const int64_t group = M <= 1 ? 4 : M <= 2 ? 2 : 1;
 #pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t g = 0; g < (panels + group - 1) / group; g++) {
     const int64_t first = g * group, count = std::min(group, panels - first);
@@ -105,14 +110,7 @@ static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, i
       const int64_t depth = std::min(kc, K - k);
       const W* from = w + first * panel + k * 16;
       float* to = y + first * 16;
-      if (widen) {
-        alignas(32) float wide[kc * 16];
-        for (int64_t i = 0; i < depth * 16; i += 8) {
-          __builtin_prefetch(from + i + 2048, 0, 0);
-          store(wide + i, load_weight(from + i));
-        }
-        rows<float, 1>(M, x + k, K, wide, 0, depth, to, ld, k == 0);
-      } else if (count == 4) {
+      if (count == 4) {
         rows<W, 4>(M, x + k, K, from, panel, depth, to, ld, k == 0);
       } else if (count == 2) {
         rows<W, 2>(M, x + k, K, from, panel, depth, to, ld, k == 0);
@@ -135,16 +133,56 @@ static inline v8 totals(const v8* x) {
   return LANES(one, two, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(one, two, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
-// acc[0 : 8 * C] += sum over keys, ascending, of weight[j] * v[j].
-template <int C>
-static inline void gather(float* acc, const float* weight, const float* v, int64_t stride, int keys) {
-  v8 s[C];
-  for (int c = 0; c < C; c++) s[c] = load(acc + 8 * c);
-  for (int j = 0; j < keys; j++) {
-    const v8 w = splat(weight[j]);
-    for (int c = 0; c < C; c++) s[c] = w * load(v + j * stride + 8 * c) + s[c];
+// Query heads that share a KV head are taken three at a time: twelve sums stay in registers while every key and value
+// is loaded once for all three.
+constexpr int together = 3, most_queries = 32, most_keys = 64;
+
+// score[i][j] = q[i] . k[j] for a whole block, which lies whole in memory however many of its keys are seen.
+template <int Q>
+static inline void dots(const float* q, int64_t width, const float* k, int64_t stride, int D, int block, float* score) {
+  for (int j = 0; j < block; j += 8) {
+    v8 dot[Q][8];
+    for (int first = 0; first < 8; first += 4) {
+      v8 s[Q][4];
+      for (int i = 0; i < Q; i++)
+        for (int e = 0; e < 4; e++) s[i][e] = splat(0.f);
+      for (int d = 0; d < D; d += 8) {
+        v8 query[Q];
+        for (int i = 0; i < Q; i++) query[i] = load(q + i * width + d);
+        for (int e = 0; e < 4; e++) {
+          const v8 key = load(k + (j + first + e) * stride + d);
+          for (int i = 0; i < Q; i++) s[i][e] = query[i] * key + s[i][e];
+        }
+      }
+      for (int i = 0; i < Q; i++)
+        for (int e = 0; e < 4; e++) dot[i][first + e] = s[i][e];
+    }
+    for (int i = 0; i < Q; i++) store(score + i * most_keys + j, totals(dot[i]));
   }
-  for (int c = 0; c < C; c++) store(acc + 8 * c, s[c]);
+}
+
+// acc[i][0 : 8 * C] += sum over keys, ascending, of weight[i][j] * v[j].
+template <int Q, int C>
+static inline void gather(float* acc, int64_t width, const float* weight, const float* v, int64_t stride, int keys) {
+  v8 s[Q][C];
+  for (int i = 0; i < Q; i++)
+    for (int c = 0; c < C; c++) s[i][c] = load(acc + i * width + 8 * c);
+  for (int j = 0; j < keys; j++) {
+    v8 w[Q];
+    for (int i = 0; i < Q; i++) w[i] = splat(weight[i * most_keys + j]);
+    for (int c = 0; c < C; c++) {
+      const v8 value = load(v + j * stride + 8 * c);
+      for (int i = 0; i < Q; i++) s[i][c] = w[i] * value + s[i][c];
+    }
+  }
+  for (int i = 0; i < Q; i++)
+    for (int c = 0; c < C; c++) store(acc + i * width + 8 * c, s[i][c]);
+}
+
+static inline float largest(v8 x) {
+  float top = x[0];
+  for (int i = 1; i < 8; i++) top = std::max(top, x[i]);
+  return top;
 }
 
 // One KV head of up to `count` consecutive rows of one sequence, whose contexts end at first_context + row.
@@ -156,12 +194,46 @@ struct Paged {
   float scale;
 };
 
+// Queries of one row against `keys` keys of one block: softmax as it runs.
+template <int Q>
+static inline void fold(const float* q, float* acc, int64_t width, float* peak, float* sum, const float* k,
+                        const float* v, int64_t stride, int D, int block, int keys) {
+  alignas(32) float score[Q * most_keys];
+  dots<Q>(q, width, k, stride, D, block, score);
+  for (int i = 0; i < Q; i++) {
+    float* mine = score + i * most_keys;
+    for (int j = keys; j < block; j++) mine[j] = -std::numeric_limits<float>::infinity();
+    v8 tops = load(mine);
+    for (int j = 8; j < block; j += 8) {
+      const v8 next = load(mine + j);
+      tops = next > tops ? next : tops;
+    }
+    const float top = std::max(peak[i], largest(tops));
+    if (top != peak[i]) {
+      const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
+      for (int d = 0; d < D; d += 8) store(acc + i * width + d, load(acc + i * width + d) * splat(shrink));
+      sum[i] *= shrink;
+      peak[i] = top;
+    }
+    v8 weights = splat(0.f);
+    for (int j = 0; j < block; j += 8) {
+      const v8 e = exp8(load(mine + j) - splat(top));
+      store(mine + j, e);
+      weights = weights + e;
+    }
+    sum[i] += total(weights);
+  }
+  int d = 0;
+  for (; d + 32 <= D; d += 32) gather<Q, 4>(acc + d, width, score, v + d, stride, keys);
+  for (; d < D; d += 16) gather<Q, 2>(acc + d, width, score, v + d, stride, keys);
+}
+
 template <int HD>
 static void attend(const Paged& a, int64_t head, int64_t first_context, int count, int64_t head_dim) {
-  const int D = HD ? HD : (int)head_dim;
-  constexpr int most = 32, width = HD ? HD : 256;
-  alignas(32) float q[most][width], acc[most][width], score[64];
-  float peak[most], sum[most];
+  const int D = HD ? HD : (int)head_dim, block = (int)a.block;
+  constexpr int width = HD ? HD : 256;
+  alignas(32) float q[most_queries][width], acc[most_queries][width];
+  float peak[most_queries], sum[most_queries];
   const int G = (int)a.group, queries = count * G;
   for (int i = 0; i < queries; i++) {
     const float* from = a.q + (i / G) * a.q_stride + (head * G + i % G) * D;
@@ -173,41 +245,24 @@ static void attend(const Paged& a, int64_t head, int64_t first_context, int coun
     sum[i] = 0.f;
   }
   const int64_t last = first_context + count - 1, stride = a.kv_heads * D;
-  for (int64_t start = 0; start < last; start += a.block) {
-    const int64_t base = ((int64_t)a.table[start / a.block] * a.block * a.kv_heads + head) * D;
-    const float *k = a.k + base, *v = a.v + base;
-    for (int i = 0; i < queries; i++) {
-      const int64_t context = first_context + i / G;
-      if (context <= start) continue;
-      const int keys = (int)std::min<int64_t>(a.block, context - start);
-      float top = peak[i];
-      for (int j = 0; j < keys; j += 8) {  // a block is whole in memory, so eight keys can always be read
-        v8 dot[8];
-        for (int e = 0; e < 8; e++) dot[e] = splat(0.f);
-        for (int d = 0; d < D; d += 8) {
-          const v8 query = load(q[i] + d);
-          for (int e = 0; e < 8; e++) dot[e] = query * load(k + (j + e) * stride + d) + dot[e];
+  const auto at = [&](int64_t start) { return ((int64_t)a.table[start / block] * block * a.kv_heads + head) * D; };
+  for (int64_t start = 0; start < last; start += block) {
+    const float *k = a.k + at(start), *v = a.v + at(start);
+    if (start + block < last)  // blocks lie anywhere: the hardware does not guess the next one
+      for (int64_t j = 0, next = at(start + block); j < block; j++)
+        for (int d = 0; d < D; d += 16) {
+          __builtin_prefetch(a.k + next + j * stride + d);
+          __builtin_prefetch(a.v + next + j * stride + d);
         }
-        store(score + j, totals(dot));
-      }
-      for (int j = keys; j < a.block; j++) score[j] = -std::numeric_limits<float>::infinity();
-      for (int j = 0; j < keys; j++) top = std::max(top, score[j]);
-      if (top != peak[i]) {
-        const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
-        for (int d = 0; d < D; d += 8) store(acc[i] + d, load(acc[i] + d) * splat(shrink));
-        sum[i] *= shrink;
-        peak[i] = top;
-      }
-      v8 weights = splat(0.f);
-      for (int j = 0; j < a.block; j += 8) {
-        const v8 e = exp8(load(score + j) - splat(top));
-        store(score + j, e);
-        weights = weights + e;
-      }
-      sum[i] += total(weights);
-      int d = 0;
-      for (; d + 64 <= D; d += 64) gather<8>(acc[i] + d, score, v + d, stride, keys);
-      for (; d < D; d += 16) gather<2>(acc[i] + d, score, v + d, stride, keys);
+    for (int row = 0; row < count; row++) {
+      const int64_t context = first_context + row;
+      if (context <= start) continue;
+      const int keys = (int)std::min<int64_t>(block, context - start), from = row * G;
+      int i = 0;
+      for (; i + together <= G; i += together)
+        fold<together>(q[from + i], acc[from + i], width, peak + from + i, sum + from + i, k, v, stride, D, block, keys);
+      for (; i < G; i++)
+        fold<1>(q[from + i], acc[from + i], width, peak + from + i, sum + from + i, k, v, stride, D, block, keys);
     }
   }
   for (int i = 0; i < queries; i++) {

@@ -32,7 +32,10 @@ class NativeLinear:
         self._panels = -(-self._out // _PANEL)
         padding = kept.new_zeros(self._panels * _PANEL - self._out, self._in)
         padded = torch.cat([kept, padding]) if len(padding) else kept
-        self._weight = padded.view(self._panels, _PANEL, self._in).transpose(1, 2).contiguous()
+        panels = padded.view(self._panels, _PANEL, self._in)
+        if kept.dtype == torch.bfloat16:  # outputs n and n + 8 of a panel share a word
+            panels = panels.view(self._panels, 2, _PANEL // 2, self._in).transpose(1, 2).reshape(panels.shape)
+        self._weight = panels.transpose(1, 2).contiguous()
         self._pointer = self._weight.data_ptr()  # asked once: 150 products a step
         self._bias = None if bias is None else bias.float()
         self._kernel = library.hw_linear_bf16 if kept.dtype == torch.bfloat16 else library.hw_linear_f32

@@ -141,6 +141,23 @@ def test_a_row_attends_alike_in_a_chunk_and_alone(
 
 
 # SPEC B7
+@pytest.mark.parametrize("config", SHAPES[:3], ids=lambda config: f"{config.heads}-{config.kv_heads}-{config.head_dim}")
+def test_one_thread_and_two_give_the_same_bits(config: ModelConfig, library: ctypes.CDLL) -> None:
+    rows = rows_of(config, [(1, 0, 37), (0, 40, 1), (3, 16, 20)])
+    weight, gate_up = random(config.hidden, seed=5), random(len(rows.positions), 2 * config.feed_forward)
+    results = []
+    for threads in (1, 2):
+        ops = NativeOps(library, threads, config, rope_of(config), BLOCK)
+        qkv, (keys, values) = random(len(rows.positions), width(config)), pools(config)
+        residual = random(len(rows.positions), config.hidden)
+        ops.rope_store(qkv, rows, keys, values, None)
+        attended = ops.attention(qkv, rows, keys, values)
+        results.append([qkv, keys, values, attended, ops.silu_mul(gate_up), ops.add_norm(residual, None, weight)])
+    for one, two in zip(*results, strict=True):
+        assert torch.equal(one, two)
+
+
+# SPEC B7
 def test_attention_reads_only_its_own_context(kind: str, request: pytest.FixtureRequest) -> None:
     config = SHAPES[0]
     ops = ops_of(kind, config, request)
