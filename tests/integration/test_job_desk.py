@@ -12,11 +12,12 @@ from aiohttp import web
 from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
 from tests.postgres_server import Server, postgres, server
 
-from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture
+from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture, UsageQuery
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.effects import ErrorOut
 from headway.core.errors import CapacityError, ConfigError, RequestError
-from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns
@@ -59,7 +60,7 @@ def test_a_video_is_made_kept_previewed_and_metered(tmp_path: Path) -> None:
             assert (body.media_type, body.body[8:12]) == ("image/webp", b"WEBP")
         assert await rig.jobs.content("video_1", TenantId("other"), "video") is None
         await rig.until(_is(lambda: rig.desk.states() == [("completed", 1)]), "it is counted")
-        (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        (used,) = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
         assert (used.model, used.gpu_seconds, used.frames, used.images, used.requests) == (MODEL, 2.0, 4, 0, 1)
 
     on_desk(tmp_path, test)
@@ -73,7 +74,7 @@ def test_what_admission_took_away_is_told_with_the_job(tmp_path: Path) -> None:
             {"model": "wan-small", "steps": 8},
             {},
         ]
-        used = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        used = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
         assert [(one.model, one.requests) for one in used] == [(MODEL, 1), ("wan-small", 1)]  # SPEC H6: what ran
         view = await rig.view("video_1")
         assert (view.model, view.ran) == (MODEL, "wan-small")
@@ -135,7 +136,7 @@ def test_cancelling_one_job_stops_it_and_leaves_the_others(tmp_path: Path) -> No
         rig.painter.hold(None)
         assert (await rig.over("video_2")).status == "completed"
         assert (await rig.view("video_1")).attempts == 1
-        assert await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01") != []
+        assert await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01")) != []
 
     on_desk(tmp_path, test)
 
@@ -211,7 +212,7 @@ def test_a_job_whose_checkpoint_cannot_be_used_begins_anew_and_says_so(
         video = await rig.jobs.content("video_1", TENANT, "video")
         assert video is not None
         assert video.body == painted(new.request)
-        (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+        (used,) = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
         assert (used.gpu_seconds, used.frames, used.requests) == (2.0, 4, 1)  # of the attempt that made it
 
     on_desk(tmp_path, test)
@@ -395,9 +396,9 @@ def test_kept_pictures_are_found_like_those_of_jobs_and_metered_by_who_answers(t
         body = await rig.jobs.content("img_1", TENANT, "picture")
         assert body is not None
         assert (body.media_type, body.body) == ("image/png", b"png")
-        assert await rig.durable.meters.usage(None, "2000-01-01", "2999-01-01") == []
+        assert await rig.durable.meters.usage(UsageQuery(None, "2000-01-01", "2999-01-01")) == []
         await rig.durable.meters.meter(TENANT, MODEL, 1.5, 1)
-        (used,) = await rig.durable.meters.usage(None, "2000-01-01", "2999-01-01")
+        (used,) = await rig.durable.meters.usage(UsageQuery(None, "2000-01-01", "2999-01-01"))
         assert (used.gpu_seconds, used.images) == (1.5, 1)
 
     on_desk(tmp_path, test)
@@ -434,7 +435,7 @@ def test_two_gateways_on_one_postgresql_share_the_jobs_and_take_over_from_each_o
                     view = await living.over(name)
                     assert (view.status, view.attempts) == ("completed", 2)
                 assert all(request.begun >= 6 for request in living.painter.submitted)  # how often is learned
-                (used,) = await living.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+                (used,) = await living.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
                 assert used.requests == 2
 
     with postgres() as url:
@@ -459,7 +460,7 @@ def test_a_table_that_goes_away_for_a_while_loses_and_doubles_nothing(tmp_path: 
             await rig.jobs.create(rig.new("video_3"))
             assert (await rig.over("video_3")).status == "completed"
             assert await rig.jobs.get("video_2", None) is None
-            (used,) = await rig.durable.meters.usage(TENANT, "2000-01-01", "2999-01-01")
+            (used,) = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
             assert used.requests == 2
 
     with server() as table:
@@ -530,3 +531,31 @@ def test_a_queue_that_is_stopped_takes_what_runs_from_its_worker_at_once(tmp_pat
         assert (await rig.over("video_1")).status == "completed"
 
     on_desk(tmp_path, test)
+
+
+def test_tokens_of_text_are_metered_by_tenant_and_model_and_outlive_a_stop(tmp_path: Path) -> None:
+    # SPEC H6
+    def ended(tenant: str, replica: str | None = "rep-0", prompt: int | None = 10) -> EvidenceRecord:
+        worker = None if replica is None else WorkerMarks(NodeId(replica), 0, cached_tokens=4, steps=3, device_ns=10**9)
+        tokens = None if prompt is None else prompt
+        marks = FrontMarks(
+            RequestId("req-1"), TenantId(tenant), 0, 0, 0, 0, 1, 2, 3, 5, model=ModelId("llm"), prompt_tokens=tokens
+        )
+        return evidence_record(marks, worker)
+
+    async def first(rig: Rig) -> None:
+        for record in (ended("a"), ended("a"), ended("b"), ended("a", None), ended("a", prompt=None)):
+            rig.desk.tokens.observe(record)
+
+    async def second(rig: Rig) -> None:
+        rig.desk.tokens.observe(ended("a"))
+        await rig.desk.tokens.flush()
+        rows = await rig.durable.meters.usage(UsageQuery(None, "2000-01-01", "2999-01-01"))
+        assert [(one.tenant, one.model, one.requests, one.gpu_seconds) for one in rows] == [
+            ("a", "llm", 3, 3.0),
+            ("b", "llm", 1, 1.0),
+        ]
+        assert [(one.prompt_tokens, one.cached_tokens, one.output_tokens) for one in rows] == [(30, 12, 15), (10, 4, 5)]
+
+    on_desk(tmp_path, first)
+    on_desk(tmp_path, second)

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
 
-from headway.adapters.gateway.job_ports import Held, Hold, IdempotencyKey, JobQuery, QueueLine, QueueView
+from headway.adapters.gateway.job_ports import Held, Hold, IdempotencyKey, JobQuery, QueueLine, QueueView, UsageQuery
 from headway.adapters.jobs.answers import AnswerTable, InUse
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database, upgrade
@@ -179,7 +179,7 @@ def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Data
     assert found is not None
     assert [made.output.kind for made in found.outputs] == ["thumbnail", "video"]
     assert (found.status, found.view().progress, found.view().gpu_seconds) == ("completed", 100, 3.0)
-    usage = UsageTable(database).between("acme", "1970-01-01", "1970-01-01")
+    usage = UsageTable(database).rows(UsageQuery(TenantId("acme"), "1970-01-01", "1970-01-01"))
     assert [(row.gpu_seconds, row.frames, row.requests) for row in usage] == [(3.0, 48, 1)]
     assert len(Outbox(database).due(10, 2 * S)) == 1
 
@@ -189,12 +189,39 @@ def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
     meters = UsageTable(database)
     for at_ns, tenant in ((0, "a"), (S, "a"), (DAY, "a"), (0, "b")):
         meters.add(at_ns, tenant, "m", {"device_ns": S, "images": 2, "frames": 0, "requests": 1})
-    assert [(row.day, row.tenant, row.images) for row in meters.between(None, "1970-01-01", "1970-01-02")] == [
+    assert [(row.day, row.tenant, row.images) for row in meters.rows(days(None))] == [
         ("1970-01-01", "a", 4),
         ("1970-01-01", "b", 2),
         ("1970-01-02", "a", 2),
     ]
-    assert len(meters.between("b", "1970-01-01", "1970-01-02")) == 1
+    assert len(meters.rows(days(TenantId("b")))) == 1
+    assert [(row.day, row.images) for row in meters.sums(days(None, limit=1))] == [("1970-01-01", 6), ("1970-01-02", 2)]
+
+
+# SPEC H6
+def test_pages_of_usage_have_no_gap_and_no_double(database: Database) -> None:
+    meters = UsageTable(database)
+    counts = {"device_ns": S, "images": 0, "frames": 0, "requests": 1, "output_tokens": 7}
+    meters.add_all(0, {(tenant, model): counts for tenant in ("a", "b") for model in ("m", "n")})
+    meters.add_all(DAY, {("a", "m"): counts})
+    seen: list[tuple[str, str, str]] = []
+    while True:
+        page = meters.rows(days(None, limit=2, after=seen[-1] if seen else None))
+        seen += [(row.day, row.tenant, row.model) for row in page]
+        if len(page) < 2:
+            break
+    assert seen == [
+        ("1970-01-01", "a", "m"),
+        ("1970-01-01", "a", "n"),
+        ("1970-01-01", "b", "m"),
+        ("1970-01-01", "b", "n"),
+        ("1970-01-02", "a", "m"),
+    ]
+    assert [row.output_tokens for row in meters.sums(days(TenantId("a"), model="m"))] == [7, 7]
+
+
+def days(tenant: TenantId | None, **changes: object) -> UsageQuery:
+    return msgspec.structs.replace(UsageQuery(tenant, "1970-01-01", "1970-01-02"), **changes)
 
 
 def test_status_is_queued_until_the_first_step(database: Database) -> None:

@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "policies": "List every policy: what it sees, what it is good at, its blind spot.",
     "models": "List the models on this machine, or fetch one.",
     "route": "Explain where a running server would send a request.",
+    "usage": "Export what tenants used of a running server, with its price.",
     "config": "Validate a configuration, or show it with the origin of each value.",
     "doctor": "Explain what was found on this machine and what is missing.",
 }

@@ -96,6 +96,7 @@ class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):
     trace_id: str | None = None  # told by the edge, which knows the client's trace
     model: ModelId | None = None
     prompt_tokens: int | None = None
+    device_ms: float | None = None  # its share of the device; None: no engine of ours ran it
 
 
 def _cuts(front: FrontMarks, worker: WorkerMarks | None) -> list[tuple[str, Ns]]:
@@ -199,4 +200,5 @@ def evidence_record(front: FrontMarks, worker: WorkerMarks | None) -> EvidenceRe
         ended_ns=front.ended_ns,
         model=front.model,
         prompt_tokens=front.prompt_tokens,
+        device_ms=ms_from_ns(worker.device_ns) if worker is not None and ran else None,
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from headway.adapters.gateway.prices import Price
 from headway.adapters.gateway.settings import (
     AuthSettings,
     GatewaySettings,
@@ -35,6 +36,7 @@ from headway.live.config_layers import Layer, Sourced, build, env_layers, file_l
 from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies, check_routes
+from headway.live.config_prices import all_prices, check_sheet
 from headway.live.config_tiny import FOLDER, is_open, tiny_folder, tiny_models
 from headway.live.exports import check_exports
 from headway.live.jobs_settings import JobSettings, check_jobs
@@ -61,7 +63,8 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # that relay, on one port; limits and quotas are shared
     shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
-    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # for every `price_usd`
+    price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # of models that `prices` does not name
+    price_file: str | None = None  # TOML with more tables [[prices]]; a path from the working directory
     public_url: str | None = None  # where clients reach it, for addresses of pictures; unset: the host that they name
 
 
@@ -95,6 +98,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervisor: SupervisorSettings = SupervisorSettings()
     jobs: JobSettings = JobSettings()
     storage: StorageSettings = StorageSettings()
+    prices: tuple[Price, ...] = ()  # the price sheet; more in server.price_file
 
 
 class Adjustment(msgspec.Struct, frozen=True):
@@ -207,7 +211,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     check_routes(config.front)
     check_gateway(gateway_settings(config))
     names = names_of(config)
-    check_models(names, sources)
+    check_sheet(gateway_settings(config).prices, check_models(names, sources))
     check_diffusion(config.diffusion)
     check_quotas(config.front, config.auth)
     check_processes(config.server.processes, names)
@@ -289,5 +293,6 @@ def gateway_settings(config: Config) -> GatewaySettings:
         slo=config.slo,
         metrics_aliases=config.server.metrics_aliases,
         price_per_device_hour_usd=config.server.price_per_device_hour_usd,
+        prices=all_prices(config.prices, config.server.price_file),
         public_url=config.server.public_url,
     )

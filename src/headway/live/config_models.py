@@ -68,8 +68,9 @@ def is_left_out(names: Names, sources: Sequence[Sourced]) -> bool:
     return names.has_upstreams and not names.models and not is_given
 
 
-def check_models(names: Names, sources: Sequence[Sourced]) -> None:
-    """Raise ConfigError for names that nobody serves, or that two serve in ways that differ."""
+def check_models(names: Names, sources: Sequence[Sourced]) -> frozenset[str] | None:
+    """Return every model that there is; None where upstreams may bring more. Raises ConfigError for names that nobody
+    serves, or that two serve in ways that differ."""
     for sourced in sources:
         if names.models and sourced.origin != "default" and sourced.key.startswith("model."):
             raise ConfigError(f"{sourced.key} and models are both given; move [model] into a [[models]] of its own")
@@ -83,6 +84,7 @@ def check_models(names: Names, sources: Sequence[Sourced]) -> None:
     known = _known(names)
     _check_aliases(names, known)
     _check_fallbacks(names, known)
+    return frozenset(known) if _is_known_whole(names) else None
 
 
 def _check_file(discovery: DiscoverySettings) -> None:

@@ -31,6 +31,7 @@ from headway.live.jobs_queue import QueueDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
 from headway.live.jobs_settings import JobSettings, objects_folder
 from headway.live.jobs_table import TableDriver, Tables
+from headway.live.jobs_usage import TokenMeter
 from headway.sched.jobs.node import JobNode
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class JobDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs = JobRuns(front, self._tables, self._store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
+        self.tokens = TokenMeter(self._tables, self.now_ns)
         self._states: list[tuple[str, int]] = []
         self._held: tuple[str, ...] = ()
         self._states_ns: Ns = 0  # when they were read
@@ -83,6 +85,7 @@ class JobDesk:
         await self._store.check()
         freed = await self._tables.ask(self._tables.node.release_all)
         await self._count()
+        self._begin(self.tokens.run())
         if freed:
             log.info("%d jobs of an earlier life of this gateway go on", freed)
 
@@ -121,6 +124,7 @@ class JobDesk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hooks.close()
+        await self.tokens.flush()
         await asyncio.to_thread(self._tables.close)
 
     # Driving the node

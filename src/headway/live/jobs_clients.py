@@ -19,6 +19,7 @@ from headway.adapters.gateway.job_ports import (
     NewJob,
     OutputKind,
     Usage,
+    UsageQuery,
 )
 from headway.adapters.jobs.answers import InUse
 from headway.adapters.jobs.places import Taken
@@ -272,6 +273,10 @@ class MeterDesk:
         counts = {"device_ns": ns_from_s(gpu_seconds), "images": images, "frames": frames, "requests": 1}
         await self._tables.ask(lambda: self._tables.usage.add(self._now_ns(), tenant, model, counts))
 
-    async def usage(self, tenant: TenantId | None, first_day: str, last_day: str) -> Sequence[Usage]:
+    async def usage(self, query: UsageQuery) -> Sequence[Usage]:
         """See the port."""
-        return await self._tables.ask(lambda: self._tables.usage.between(tenant, first_day, last_day))
+        return await self._tables.ask(lambda: self._tables.usage.rows(query))
+
+    async def sums(self, query: UsageQuery) -> Sequence[Usage]:
+        """See the port."""
+        return await self._tables.ask(lambda: self._tables.usage.sums(query))

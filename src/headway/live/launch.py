@@ -209,7 +209,7 @@ class Running:
     async def _open_jobs(self) -> "JobDesk | None":
         """The job table and the object store. Raises ConfigError."""
         painters = {ModelId(model.name): model.replicas for model in self._config.diffusion}
-        if not painters:
+        if not painters and not self._config.jobs.url:
             return None
         from headway.live.jobs import JobDesk  # SQLAlchemy and Alembic take half a second to import
 
@@ -217,6 +217,7 @@ class Running:
         jobs.replicas = lambda model: painters.get(model, 1)
         await jobs.open()
         self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held
+        self.live.serving.on_record(jobs.tokens.observe)
         return jobs
 
     def _http(self) -> HttpServer:

@@ -64,7 +64,7 @@ class Gateway:
         models = Models(serving, tokenizers)
         self._preparer = Preparer(serving, models, self._encoder, settings)
         painter = PicturePreparer(serving, models, settings.limits)
-        estimates = PictureEstimates(serving, painter, settings.price_per_device_hour_usd)
+        estimates = PictureEstimates(serving, painter, settings.sheet)
         self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, estimates, settings)
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)

@@ -96,8 +96,12 @@ class Exchange:
         """Send an error as the response."""
         await self.respond(error.status, error_body(error), [*error_headers(error), *(headers or [])])
 
+    async def begin(self, content_type: bytes) -> None:
+        """Start a body of unknown length that is no event stream; `write` and `finish` follow."""
+        await self._start(200, [], content_type, close=False)
+
     async def write(self, body: bytes) -> None:
-        """Send a part of an event stream; the first one sends the response's start. Waits while the client is slow."""
+        """Send a part of a stream; the first one sends the response's start. Waits while the client is slow."""
         async with self._lock:
             if self.finished:
                 return  # a ping that lost the race with the end

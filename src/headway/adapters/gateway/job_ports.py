@@ -260,6 +260,23 @@ class Usage(msgspec.Struct, frozen=True):
     images: int = 0
     frames: int = 0  # of videos
     requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # of those, found in a prefix cache
+    output_tokens: int = 0
+
+
+Place = tuple[str, str, str]  # day, tenant, model: what usage is ordered by
+
+
+class UsageQuery(msgspec.Struct, frozen=True):
+    """Which rows of usage, by day, tenant and model; both days included."""
+
+    tenant: TenantId | None
+    first_day: str
+    last_day: str
+    model: str | None = None
+    after: Place | None = None  # the last row of the page before
+    limit: int | None = None
 
 
 class Meters(Protocol):
@@ -269,8 +286,12 @@ class Meters(Protocol):
         """Add to today."""
         ...
 
-    async def usage(self, tenant: TenantId | None, first_day: str, last_day: str) -> Sequence[Usage]:
-        """By day, tenant and model, both days included."""
+    async def usage(self, query: UsageQuery) -> Sequence[Usage]:
+        """The rows."""
+        ...
+
+    async def sums(self, query: UsageQuery) -> Sequence[Usage]:
+        """All rows of the query, whatever its `after` and `limit`, added up by day and model; of no tenant."""
         ...
 
 

@@ -4,9 +4,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
+from headway.adapters.gateway.job_ports import Usage
 from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.ports import ModelCard, NamedModel, PictureCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer, text_route
+from headway.adapters.gateway.prices import today
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
@@ -31,7 +33,7 @@ class PlainRoutes:
         settings: GatewaySettings,
     ) -> None:
         self._serving, self._models, self._preparer, self._encoder = serving, models, preparer, encoder
-        self._pictures, self._settings = pictures, settings
+        self._pictures, self._settings, self._sheet = pictures, settings, settings.sheet
         self.index = RequestIndex(settings.limits.remembered_requests)
 
     def models(self) -> JsonObject:
@@ -129,10 +131,20 @@ class PlainRoutes:
         limit = max(request.sampling.max_tokens for request in prepared.requests)
         ttft, tpot = max(part.ttft_ns for part in parts), max(part.tpot_ns for part in parts)
         gpu_seconds = sum(part.device_seconds for part in parts)
+        first = prepared.requests[0]
+        used = Usage(
+            first.tenant,
+            first.model,
+            today(),
+            gpu_seconds,
+            requests=1,
+            prompt_tokens=sum(len(request.prompt) for request in prepared.requests),
+            output_tokens=sum(request.sampling.max_tokens for request in prepared.requests),
+        )
         refused = [part.verdict for part in parts if part.verdict != "admit"]
         return {
             "gpu_seconds": gpu_seconds,
-            "price_usd": gpu_seconds * self._settings.price_per_device_hour_usd / 3600,
+            "price_usd": self._sheet.usd(used),
             "eta_s": s_from_ns(ttft + tpot * (limit - 1)),
             "ttft_ms": ms_from_ns(ttft),
             "tpot_ms": ms_from_ns(tpot),

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from headway.adapters.gateway.prices import Price, PriceSheet
 from headway.core.errors import ConfigError
 
 DIGEST_SIZES: Final = {"sha256": 64, "blake2b": 128}  # hex digits
@@ -92,8 +93,14 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream: StreamSettings = StreamSettings()
     slo: dict[str, SloDefaults] = {}  # by route; msgspec copies the default
     metrics_aliases: Literal["none", "vllm"] = "none"
-    price_per_device_hour_usd: Annotated[float, Meta(ge=0)] = 2.5
+    price_per_device_hour_usd: Annotated[float, Meta(ge=0)] = 2.5  # of models that `prices` does not name
+    prices: tuple[Price, ...] = ()
     public_url: str | None = None  # where clients reach this server; None: the host that they name
+
+    @property
+    def sheet(self) -> PriceSheet:
+        """What use costs."""
+        return PriceSheet(self.prices, self.price_per_device_hour_usd)
 
 
 def check_settings(settings: GatewaySettings, slo_routes: tuple[str, ...]) -> None:

@@ -111,6 +111,9 @@ usage: Final = Table(
     Column("images", BigInteger, nullable=False),
     Column("frames", BigInteger, nullable=False),
     Column("requests", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cached_tokens", BigInteger, nullable=False, server_default="0"),  # part of those
+    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
 )
 
 hooks: Final = Table(

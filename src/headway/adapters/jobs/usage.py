@@ -2,15 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final, Protocol
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ColumnElement
 
-from headway.adapters.gateway.job_ports import Usage
+from headway.adapters.gateway.job_ports import Usage, UsageQuery
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.tables import usage
 from headway.core.ids import ModelId, TenantId
 from headway.core.units import NS_PER_S, Ns, s_from_ns
+
+_COUNTED: Final = (  # as `Usage` has them
+    "device_ns",
+    "images",
+    "frames",
+    "requests",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+)
 
 
 def day_of(now_ns: Ns) -> str:
@@ -19,7 +31,7 @@ def day_of(now_ns: Ns) -> str:
 
 
 def add_usage(connection: Connection, now_ns: Ns, tenant: str, model: str, counts: Mapping[str, int]) -> None:
-    """Add `device_ns`, `images`, `frames`, `requests` to today, in the caller's transaction."""
+    """Add `device_ns`, `images`, `frames`, `requests` and, of text, tokens to today, in the caller's transaction."""
     new = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     row = new(usage).values(day=day_of(now_ns), tenant=tenant, model=model, **counts)
     more = {name: usage.c[name] + value for name, value in counts.items()}
@@ -36,23 +48,62 @@ class UsageTable:
         """Add to today."""
         self._database.run(lambda c: add_usage(c, now_ns, tenant, model, counts))
 
-    def between(self, tenant: str | None, first_day: str, last_day: str) -> Sequence[Usage]:
+    def add_all(self, now_ns: Ns, counted: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+        """Add to today, by tenant and model: all of it or nothing."""
+
+        def work(connection: Connection) -> None:
+            for (tenant, model), counts in counted.items():
+                add_usage(connection, now_ns, tenant, model, counts)
+
+        self._database.run(work)
+
+    def rows(self, query: UsageQuery) -> Sequence[Usage]:
         """By day, tenant and model."""
-        wanted = select(usage).where(usage.c.day >= first_day, usage.c.day <= last_day)
-        if tenant is not None:
-            wanted = wanted.where(usage.c.tenant == tenant)
-        rows = self._database.run(
-            lambda c: c.execute(wanted.order_by(usage.c.day, usage.c.tenant, usage.c.model)).all()
-        )
-        return [
-            Usage(
-                TenantId(row.tenant),
-                ModelId(row.model),
-                row.day,
-                s_from_ns(row.device_ns),
-                row.images,
-                row.frames,
-                row.requests,
-            )
-            for row in rows
-        ]
+        places = (usage.c.day, usage.c.tenant, usage.c.model)
+        wanted = select(usage).where(*_asked(query)).order_by(*places)
+        if query.after is not None:
+            wanted = wanted.where(tuple_(*places) > tuple_(*(literal(part) for part in query.after)))
+        if query.limit is not None:
+            wanted = wanted.limit(query.limit)
+        found = self._database.run(lambda c: c.execute(wanted).all())
+        return [_usage(row.tenant, row) for row in found]
+
+    def sums(self, query: UsageQuery) -> Sequence[Usage]:
+        """By day and model."""
+        added = [func.sum(usage.c[name]).label(name) for name in _COUNTED]
+        wanted = select(usage.c.day, usage.c.model, *added).where(*_asked(query)).group_by(usage.c.day, usage.c.model)
+        found = self._database.run(lambda c: c.execute(wanted.order_by(usage.c.day, usage.c.model)).all())
+        return [_usage("", row) for row in found]
+
+
+def _asked(query: UsageQuery) -> list[ColumnElement[bool]]:
+    found = [usage.c.day >= query.first_day, usage.c.day <= query.last_day]
+    if query.tenant is not None:
+        found.append(usage.c.tenant == query.tenant)
+    if query.model is not None:
+        found.append(usage.c.model == query.model)
+    return found
+
+
+class _Row(Protocol):
+    """Of `usage`, or a sum of some."""
+
+    day: str
+    model: str
+    device_ns: int
+    images: int
+    frames: int
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+def _usage(tenant: str, row: _Row) -> Usage:
+    return Usage(
+        TenantId(tenant),
+        ModelId(row.model),
+        row.day,
+        s_from_ns(int(row.device_ns)),  # PostgreSQL adds up as decimals
+        *(int(getattr(row, name)) for name in _COUNTED[1:]),
+    )

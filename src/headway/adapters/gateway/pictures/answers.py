@@ -1,6 +1,6 @@
 """Answers of the image routes as OpenAI's objects, with what else a picture has: seeds, cost, parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -70,10 +70,10 @@ class ImageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool | msgspec.UnsetType = msgspec.UNSET  # true: an earlier answer to a `deterministic` request
 
 
-def cost_of(marks: WorkerMarks | None, usd_per_hour: float) -> Cost:
-    """Return device time and price. Denoising is what no other stage took."""
+def cost_of(marks: WorkerMarks | None, usd: Callable[[float], float]) -> Cost:
+    """Return device time, and what `usd` says that it costs. Denoising is what no other stage took."""
     if marks is None:
-        return Cost(0.0, 0.0, {})
+        return Cost(0.0, usd(0.0), {})
     others: dict[str, Ns] = {
         "text_encode": marks.text_encode_ns,
         "vae_encode": marks.vae_encode_ns,
@@ -82,9 +82,7 @@ def cost_of(marks: WorkerMarks | None, usd_per_hour: float) -> Cost:
     denoise_ns = max(0, marks.device_ns - sum(others.values()))
     stages = {"text_encode": 0, "vae_encode": 0, "denoise": denoise_ns, "vae_decode": 0} | others
     gpu_seconds = s_from_ns(marks.device_ns)
-    return Cost(
-        gpu_seconds, gpu_seconds * usd_per_hour / 3600, {name: s_from_ns(took) for name, took in stages.items()}
-    )
+    return Cost(gpu_seconds, usd(gpu_seconds), {name: s_from_ns(took) for name, took in stages.items()})
 
 
 def usage_of(asked: Asked) -> ImageUsage:

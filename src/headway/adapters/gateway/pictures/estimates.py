@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.adapters.gateway.caller import Caller
-from headway.adapters.gateway.job_ports import ran
+from headway.adapters.gateway.job_ports import Usage, ran
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.bodies import digest, not_served
 from headway.adapters.gateway.pictures.checks import Files
@@ -12,6 +12,7 @@ from headway.adapters.gateway.pictures.prepare import Asked, PicturePreparer
 from headway.adapters.gateway.pictures.schema import EditBody, ImageBody, PictureBody, VariationBody, VideoBody
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import LOADING_RETRY_MS
+from headway.adapters.gateway.prices import PriceSheet, today
 from headway.core.errors import CapacityError
 
 KINDS: Final[Mapping[str, type[PictureBody] | type[VideoBody]]] = {
@@ -25,8 +26,8 @@ KINDS: Final[Mapping[str, type[PictureBody] | type[VideoBody]]] = {
 class PictureEstimates:
     """Prepares bodies without running them."""
 
-    def __init__(self, serving: Serving, preparer: PicturePreparer, usd_per_hour: float) -> None:
-        self._serving, self._preparer, self._usd_per_hour = serving, preparer, usd_per_hour
+    def __init__(self, serving: Serving, preparer: PicturePreparer, sheet: PriceSheet) -> None:
+        self._serving, self._preparer, self._sheet = serving, preparer, sheet
 
     def prepare(self, endpoint: str, raw: bytes, caller: Caller) -> Asked:
         """Return what `endpoint` would run. Raises RequestError."""
@@ -48,12 +49,15 @@ class PictureEstimates:
                 code="no_replica",
                 retry_after_ms=LOADING_RETRY_MS,
             )
+        model = ran(request.model, found.degraded)
+        images, frames = (request.n, 0) if request.frames == 1 else (0, request.frames)
+        used = Usage(request.tenant, model, today(), found.gpu_seconds, images, frames, 1)
         return {
-            "model": ran(request.model, found.degraded),
+            "model": model,
             "requested_model": request.model,
             "degraded": found.degraded or None,
             "gpu_seconds": found.gpu_seconds,
-            "price_usd": found.gpu_seconds * self._usd_per_hour / 3600,
+            "price_usd": self._sheet.usd(used),
             "eta_s": found.eta_s,
             "memory_bytes": None,  # what a replica holds beside its weights is not predicted
             "verdict": found.verdict,

@@ -9,7 +9,7 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, Remembered, RequestIndex
 from headway.adapters.gateway.errors import error_out, shutting_down
 from headway.adapters.gateway.exchange import ClientLeft, Exchange
-from headway.adapters.gateway.job_ports import Durable, Held, IdempotencyKey, KeptPicture, NewJob
+from headway.adapters.gateway.job_ports import Durable, Held, IdempotencyKey, KeptPicture, NewJob, Usage
 from headway.adapters.gateway.pictures.answers import (
     MEDIA_TYPES,
     ImageAnswer,
@@ -25,6 +25,7 @@ from headway.adapters.gateway.pictures.echo import image_echo
 from headway.adapters.gateway.pictures.prepare import Asked, as_it_ran
 from headway.adapters.gateway.pictures.session import Outcome, PictureSession
 from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prices import today
 from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.render import PING, error_event
 from headway.adapters.gateway.settings import GatewaySettings
@@ -53,6 +54,7 @@ class ImageRuns:
 
     def __init__(self, serving: Serving, durable: Durable, index: RequestIndex, settings: GatewaySettings) -> None:
         self._serving, self._durable, self._index, self._settings = serving, durable, index, settings
+        self._sheet = settings.sheet
         self._cache = ResultCache(settings.limits.result_cache_bytes)
 
     async def answer(self, call: Call) -> None:
@@ -149,7 +151,9 @@ class ImageRuns:
         """Store the pictures, so that their addresses answer, and what they took is metered."""
         asked = as_it_ran(call.asked, outcome.degraded, self._serving.models())
         request = asked.request
-        cost = cost_of(outcome.end.marks, self._settings.price_per_device_hour_usd)
+        used = Usage(request.tenant, request.model, today(), images=request.n, requests=1)
+        usd = self._sheet.usd
+        cost = cost_of(outcome.end.marks, lambda spent: usd(msgspec.structs.replace(used, gpu_seconds=spent)))
         answer = image_answer(asked, outcome.made, int(time.time()), cost, outcome.degraded)
         wanted = call.asked.request.model
         answer = msgspec.structs.replace(answer, requested_model=wanted)

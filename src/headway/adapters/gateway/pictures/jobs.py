@@ -1,6 +1,7 @@
 """Jobs as clients see them: videos, and images with `prefer: respond-async`; their lists, contents and ends."""
 
 import base64
+import datetime as dt
 from typing import Final
 
 import msgspec
@@ -17,12 +18,14 @@ from headway.adapters.gateway.job_ports import (
     JobView,
     NewJob,
     OutputKind,
+    Usage,
 )
 from headway.adapters.gateway.pictures.echo import ImageEcho, VideoEcho, image_echo, video_echo
 from headway.adapters.gateway.pictures.prepare import Asked
 from headway.adapters.gateway.pictures.schema import VideoBody
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prices import PriceSheet
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.tenants import Tenant
@@ -53,7 +56,8 @@ class JobDesk:
     """Creates jobs and shows them."""
 
     def __init__(self, serving: Serving, jobs: Jobs, index: RequestIndex, settings: GatewaySettings) -> None:
-        self._serving, self._jobs, self._index, self._settings = serving, jobs, index, settings
+        self._serving, self._jobs, self._index = serving, jobs, index
+        self._sheet = settings.sheet
 
     async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
         """Queue a video; return it as it stands."""
@@ -126,7 +130,7 @@ class JobDesk:
             {"kind": one.kind, "index": one.index, "media_type": one.media_type, "bytes": one.size, "seed": one.seed}
             for one in view.outputs
         ]
-        return {**shape(view, self._settings.price_per_device_hour_usd), "outputs": made}
+        return {**shape(view, self._sheet), "outputs": made}
 
     def listed(self, page: JobPage) -> JsonObject:
         """OpenAI's list object."""
@@ -165,7 +169,7 @@ def _found(view: JobView | None, kind: JobKind, job: str) -> JobView:
     return view
 
 
-def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
+def video_object(view: JobView, sheet: PriceSheet) -> JsonObject:
     """OpenAI's video object, and what else is known of it."""
     echo = msgspec.json.decode(view.echo, type=VideoEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -187,7 +191,7 @@ def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
         "eta_s": view.eta_s,
         "parameters": echo.parameters,
         "gpu_seconds": view.gpu_seconds,
-        "price_usd": None if view.gpu_seconds is None else view.gpu_seconds * usd_per_hour / 3600,
+        "price_usd": _price(view, sheet, echo.parameters.get("frames")),
         "paused": view.is_paused,
         "queue_paused": view.is_held,
         "attempts": view.attempts,
@@ -196,12 +200,22 @@ def video_object(view: JobView, usd_per_hour: float) -> JsonObject:
     }
 
 
+def _price(view: JobView, sheet: PriceSheet, frames: object) -> float | None:
+    """What it cost by the sheet of the day that it ended; None while that is not known."""
+    if view.gpu_seconds is None:
+        return None
+    day = dt.datetime.fromtimestamp(view.completed_at or view.created_at, dt.UTC).date().isoformat()
+    images = sum(output.kind == "picture" for output in view.outputs)
+    made = frames if isinstance(frames, int) else 0
+    return sheet.usd(Usage(view.tenant, view.ran, day, view.gpu_seconds, images, made, 1))
+
+
 def _restarted(view: JobView) -> JsonObject | None:
     """How often, and why the last time, it began from step 0 although it had a checkpoint; None: never."""
     return {"times": view.restarts, "reason": view.restart_reason} if view.restarts else None
 
 
-def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
+def image_job(view: JobView, sheet: PriceSheet) -> JsonObject:
     """An image job, without its pictures."""
     echo = msgspec.json.decode(view.echo, type=ImageEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -220,7 +234,7 @@ def image_job(view: JobView, usd_per_hour: float) -> JsonObject:
         "output_format": echo.output_format,
         "parameters": echo.parameters,
         "gpu_seconds": view.gpu_seconds,
-        "price_usd": None if view.gpu_seconds is None else view.gpu_seconds * usd_per_hour / 3600,
+        "price_usd": _price(view, sheet, 0),
         "error": error,
         "paused": view.is_paused,
         "queue_paused": view.is_held,

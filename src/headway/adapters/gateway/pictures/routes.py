@@ -34,7 +34,7 @@ from headway.adapters.gateway.pictures.schema import (
     VariationBody,
     VideoBody,
 )
-from headway.adapters.gateway.pictures.usage import usage
+from headway.adapters.gateway.pictures.usage import UsageRoutes
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
@@ -73,13 +73,15 @@ class PictureRoutes:
         if durable is not None:
             self._runs = ImageRuns(serving, durable, index, settings)
             self._desk = JobDesk(serving, durable.jobs, index, settings)
+            self._used = UsageRoutes(durable.meters, settings.sheet)
             self._queue = QueueRoutes(serving, door.keys, durable.queue)
 
     def fixed(self) -> dict[str, dict[str, Endpoint]]:
         """Endpoints of paths without an id."""
         table = {path: {"POST": self._open(self._image(*found, path))} for path, found in IMAGE_ROUTES.items()}
         table[VIDEOS] = {"POST": self._open(self._create_video), "GET": self._open(self._list)}
-        table["/v1/usage"] = {"GET": self._open(self._usage)}
+        table["/v1/usage"] = {"GET": self._open(self._usage, _no_usage)}
+        table["/v1/usage/export"] = {"GET": self._open(self._export, _no_usage)}
         table["/v1/queue"] = {"GET": self._open(self._see_queue)}
         table["/v1/queue/pause"] = {"POST": self._open(self._pause_queue)}
         table["/v1/queue/resume"] = {"POST": self._open(self._resume_queue)}
@@ -100,12 +102,11 @@ class PictureRoutes:
             (_path(VIDEOS), {"GET": self._open(self._get_video), "DELETE": self._open(self._delete)}),
         ]
 
-    def _open(self, endpoint: Endpoint) -> Endpoint:
+    def _open(self, endpoint: Endpoint, why_not: Callable[[], RequestError] | None = None) -> Endpoint:
         async def answer(exchange: Exchange, argument: str) -> None:
             self._door.tenant(exchange)  # 401 before anything is said of what is here
             if self._durable is None:
-                message = "No model here makes images or videos; configure [[diffusion]]."
-                raise RequestError(message, status=404, code="model_not_found", param="model")
+                raise _no_pictures() if why_not is None else why_not()
             await endpoint(exchange, argument)
 
         return answer
@@ -210,8 +211,10 @@ class PictureRoutes:
         return endpoint
 
     async def _usage(self, exchange: Exchange, _: str) -> None:
-        tenant, rate = self._door.tenant(exchange), self._settings.price_per_device_hour_usd
-        await _json(exchange, await usage(exchange, tenant, self._jobs.meters, rate))
+        await _json(exchange, await self._used.page(exchange, self._door.tenant(exchange)))
+
+    async def _export(self, exchange: Exchange, _: str) -> None:
+        await self._used.export(exchange, self._door.tenant(exchange))
 
     async def _see_queue(self, exchange: Exchange, _: str) -> None:
         await _json(exchange, await self._queue.view(self._door.tenant(exchange)))
@@ -232,6 +235,16 @@ class PictureRoutes:
 
     def _caller(self, exchange: Exchange, tenant: Tenant, path: str) -> Caller:
         return self._door.caller(exchange, tenant, self._settings.slo.get(path, SloDefaults()))
+
+
+def _no_pictures() -> RequestError:
+    message = "No model here makes images or videos; configure [[diffusion]]."
+    return RequestError(message, status=404, code="model_not_found", param="model")
+
+
+def _no_usage() -> RequestError:
+    message = "Usage is not kept here: it is where [[diffusion]] is configured, or jobs.url."
+    return RequestError(message, status=404, code="usage_not_kept")
 
 
 def _path(prefix: str, verb: str = "") -> re.Pattern[str]:

@@ -30,6 +30,7 @@ from headway.adapters.gateway.job_ports import (
     QueueView,
     Running,
     Usage,
+    UsageQuery,
 )
 from headway.adapters.gateway.ports import ModelCard, PictureCard, PictureEstimate
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
@@ -214,8 +215,16 @@ class MemoryJobs:
     async def meter(self, tenant: TenantId, model: ModelId, gpu_seconds: float, images: int, frames: int = 0) -> None:
         self.metered.append(Usage(tenant, model, "2026-11-29", gpu_seconds, images, frames, 1))
 
-    async def usage(self, tenant: TenantId | None, first_day: str, last_day: str) -> Sequence[Usage]:
-        return [one for one in self.metered if tenant in (None, one.tenant) and first_day <= one.day <= last_day]
+    async def usage(self, query: UsageQuery) -> Sequence[Usage]:
+        rows = [one for one in self.metered if query.first_day <= one.day <= query.last_day]
+        rows = [one for one in rows if query.tenant in (None, one.tenant) and query.model in (None, one.model)]
+        rows.sort(key=lambda one: (one.day, one.tenant, one.model))
+        if query.after is not None:
+            rows = [one for one in rows if (one.day, one.tenant, one.model) > query.after]
+        return rows[: query.limit]
+
+    async def sums(self, query: UsageQuery) -> Sequence[Usage]:
+        return await self.usage(msgspec.structs.replace(query, after=None, limit=None))
 
 
 class MemoryQueue:

@@ -252,21 +252,3 @@ def test_evidence_of_a_job_is_under_its_own_id() -> None:
         assert all(entry is not None and entry.requests == (RequestId(job),) for entry in found.values())
 
     run(test)
-
-
-def test_usage_by_day_and_tenant_with_its_price() -> None:
-    # SPEC H6
-    async def test() -> None:
-        studio = Studio(KEYED)
-        a, b = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
-        await studio.draw(a, n=2)
-        await studio.draw(b)
-        days = "first_day=2026-11-01&last_day=2026-11-30"
-        told = (await studio.get(f"/v1/usage?{days}", a)).json()
-        (row,) = told["data"]
-        assert (row["tenant"], row["images"], row["gpu_seconds"]) == ("a", 2, 2.0)
-        assert told["price_usd"] == pytest.approx(2.0 * 2.5 / 3600)
-        for query in ("first_day=x", "first_day=2026-02-01&last_day=2026-01-01", "first_day=2020-01-01"):
-            assert (await studio.get(f"/v1/usage?{query}", a)).status == 400
-
-    run(test)
