@@ -11,7 +11,7 @@ from headway.cli import EXIT_FAILED
 from headway.cli.servers import ServerError, ask, server_url
 from headway.core.errors import ConfigError
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
