@@ -120,7 +120,11 @@ def _simulate(system: System, audience: Audience, watch: Watch | None) -> Closin
 
 
 def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
-    """Run slice by slice of virtual time, each about as long on the wall; False when it was told to stop."""
+    """Run slice by slice of virtual time, each about as long on the wall; False when it was told to stop.
+
+    The end of a slice ends a jump, which shows in the log (in what its messages say at once), in nothing else: with a
+    log all slices are equally long, so that one seed leaves one log however fast the machine is.
+    """
     sim, until_s = system.sim, system.scenario.sim.until_s
     end_ns: Ns | None = None if until_s is None else ns_from_s(until_s)
     began, slice_ns = time.monotonic(), FIRST_SLICE_NS
@@ -129,8 +133,9 @@ def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
         slice_began = time.monotonic()
         if sim.serve(to_ns):
             return True
-        took_s = max(time.monotonic() - slice_began, 1e-6)
-        slice_ns = max(1, round(slice_ns * min(4.0, max(0.25, SLICE_WALL_S / took_s))))
+        if not sim.params.log:
+            took_s = max(time.monotonic() - slice_began, 1e-6)
+            slice_ns = max(1, round(slice_ns * min(4.0, max(0.25, SLICE_WALL_S / took_s))))
         if watch is not None:
             wall_s = time.monotonic() - began
             if not watch(Progress(s_from_ns(sim.now_ns), wall_s, sim.offers.arrived, audience.done, until_s, system)):

@@ -1,3 +1,5 @@
+import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,16 @@ def test_a_gateway_that_could_not_stream_so_much_is_told() -> None:
     assert busy[1].gateway_busy == pytest.approx(2 * busy[2].gateway_busy, rel=0.01)
     tokens = sum(pool.counters["generated_tokens"] for pool in busy[1].pool_use.values())
     assert busy[1].gateway_busy == pytest.approx((30 * 600e-6 + tokens * 10e-3) / busy[1].virtual_s)
+
+
+def test_one_seed_leaves_one_log_however_fast_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J6
+    calm = Synthetic(count=6, arrivals=Poisson(rate_per_s=1.0), prompt=Lengths(mean=40.0), output=Lengths(mean=200.0))
+
+    def digest(seconds_per_look: float) -> str:
+        clock = itertools.count(0.0, seconds_per_look)
+        monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+        run = simulate(Scenario(workload=(calm,)), log=True)
+        assert run.summary.complete
+        return run.system.sim.log.digest()
+
+    assert digest(1e-6) == digest(0.05)
