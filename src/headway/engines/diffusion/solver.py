@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 import torch
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
 
 from headway.core.errors import ConfigError, EngineError
 from headway.engines.diffusion.families.protocol import Scheduler
@@ -17,6 +18,15 @@ from headway.engines.diffusion.families.protocol import Scheduler
 Plain = int | float | bool | str | None
 _CONFIG: Final = "_internal_dict"  # the scheduler's configuration, which the model brings
 _STOCHASTIC: Final = ("sde-dpmsolver", "sde-dpmsolver++")
+SERVED: Final = (
+    "DDIMScheduler",
+    "DEISMultistepScheduler",
+    "DPMSolverMultistepScheduler",
+    "DPMSolverSinglestepScheduler",
+    "EulerDiscreteScheduler",
+    "FlowMatchEulerDiscreteScheduler",
+    "UniPCMultistepScheduler",
+)
 
 
 class SolverState(msgspec.Struct, frozen=True):
@@ -36,6 +46,8 @@ def check_scheduler(scheduler: Scheduler) -> None:
     config = scheduler.config
     if config.get("stochastic_sampling") or config.get("algorithm_type") in _STOCHASTIC:
         raise ConfigError(f"scheduler {name} draws noise at every step, so that no resume is exact; use its ODE form")
+    if name not in SERVED:
+        raise ConfigError(f"scheduler {name} is not known to resume exactly; served are {', '.join(SERVED)}")
 
 
 class Solver:
@@ -76,13 +88,35 @@ class Solver:
         return after
 
     def clean(self, prediction: torch.Tensor, latents: torch.Tensor, step: int) -> torch.Tensor:
-        """What the finished latents look like from before `step`, whose prediction this is. Call it after the step."""
-        remembered = getattr(self._scheduler, "model_outputs", None)
-        if remembered and self._scheduler.config.get("predict_x0", True):
-            converted: torch.Tensor = remembered[-1]
-            return converted
-        sigma: torch.Tensor = self._scheduler.sigmas[step].to(latents.device, latents.dtype)
-        return latents - sigma * prediction
+        """What the finished latents look like from before `step`, whose prediction this is.
+
+        What a solver remembers of its model is noise in some of them, so the prediction itself is read, as its type
+        says: noise, finished latents, v = alpha noise - sigma finished (2202.00512, section 4), or a flow's velocity.
+        """
+        kind = self._scheduler.config.get("prediction_type", "flow_prediction")
+        if kind == "flow_prediction":
+            sigma = self._scheduler.sigmas[step].to(latents.device, latents.dtype)
+            return latents - sigma * prediction
+        alpha, sigma, scale = self._noise(step, latents)
+        match kind:
+            case "epsilon":
+                return (scale * latents - sigma * prediction) / alpha
+            case "v_prediction":
+                return alpha * scale * latents - sigma * prediction
+            case "sample":
+                return prediction
+        raise EngineError(f"{type(self._scheduler).__name__} has a prediction_type {kind!r}, which no preview reads")
+
+    def _noise(self, step: int, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """alpha and sigma with scale * latents = alpha * finished + sigma * noise and alpha^2 + sigma^2 = 1."""
+        scheduler = self._scheduler
+        if isinstance(scheduler, DDIMScheduler):
+            kept = scheduler.alphas_cumprod[int(self._values[step])].to(latents.device, latents.dtype)
+            return kept**0.5, (1 - kept) ** 0.5, torch.ones_like(kept)
+        sigma = scheduler.sigmas[step].to(latents.device, latents.dtype)  # noise per unit of what is finished
+        alpha = 1 / (sigma**2 + 1) ** 0.5
+        is_unscaled = isinstance(scheduler, EulerDiscreteScheduler)  # its latents are finished + sigma * noise
+        return alpha, sigma * alpha, alpha if is_unscaled else torch.ones_like(alpha)
 
     def state(self) -> SolverState:
         """All that a fresh instance does not have. Raises EngineError for what cannot be written down."""
