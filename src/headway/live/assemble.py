@@ -1,6 +1,6 @@
 """The only place that joins `sched` and `engines`: builds a replica's engine and its node from the start order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -9,14 +9,17 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ports import DenoiseEngine, LlmEngine, ModelLimits, Node
 from headway.core.reports import DenoiseCoefficients
+from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
+from headway.live.denoise_warmup import Warm
 from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import ShapeCap, shape_sides
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
 
@@ -58,6 +61,19 @@ def build_node(recipe: Recipe) -> BuiltNode:
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig())
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
+
+
+def warmed(recipe: Recipe, warm: Warm) -> Recipe:
+    """With what the warm-up of a denoiser found: what its work costs, and batches no larger than fit."""
+    spec = recipe.spec
+    if spec.diffusion is None:
+        return recipe
+    machine = spec.diffusion.machine
+    fit = {shape_sides(shape): most for shape, most in warm.caps}
+    kept = [cap for cap in machine.caps if (cap.height, cap.width, cap.frames) not in fit]
+    caps = (*kept, *(ShapeCap(height, width, most, frames) for (height, width, frames), most in fit.items()))
+    diffusion = msgspec.structs.replace(spec.diffusion, machine=msgspec.structs.replace(machine, caps=caps))
+    return msgspec.structs.replace(recipe, spec=msgspec.structs.replace(spec, diffusion=diffusion), cost=warm.cost)
 
 
 def _membership(recipe: Recipe) -> Membership:
@@ -104,11 +120,15 @@ def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[st
         raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
     if spec.diffusion.pipeline is None:
         return SyntheticDenoiser(spec.diffusion.denoiser, clock)
-    return _load_pipeline(spec.diffusion.pipeline, clock, tell)
+    probes = spec.diffusion.probes
+    return _load_pipeline(spec.diffusion.pipeline, () if probes is None else probes.batches, clock, tell)
 
 
 def _load_pipeline(
-    pipeline: PipelineSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]
+    pipeline: PipelineSpec,
+    batches: Sequence[tuple[DenoiseShape, int]],
+    clock: Callable[[], Ns],
+    tell: Callable[[str, float, str], None],
 ) -> DenoiseEngine:
     tell("import", 0.0, "diffusers")
     try:
@@ -123,7 +143,8 @@ def _load_pipeline(
     tell("load", 0.0, Path(pipeline.folder).name)
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
     counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
-    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale)
+    most = {shape_sides(shape): pictures for shape, pictures in batches}
+    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale, most)
     engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)
     return engine

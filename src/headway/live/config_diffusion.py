@@ -16,11 +16,10 @@ from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.denoise_warmup import Probes
 from headway.live.spec import DiffusionSpec, PipelineSpec
-from headway.sched.diffusion.params import DiffusionParams, check, order_policy
+from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
 
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
-_BATCH: Final = 4  # pictures together in the warm-up, at most
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -176,14 +175,16 @@ def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
 
 
 def _probes(model: DiffusionSettings) -> Probes:
-    """Every shape that the configuration names, the usual one first: all of them are warm before ready (SPEC F8)."""
+    """Every shape that the configuration names, the usual one first, and its largest batch: all are warm before ready
+    (SPEC F8)."""
     looks = picture_card(model, 0).pictures
     assert looks is not None  # of every model here
     passes = model.guided_passes if model.guidance_scale > 1 else 1
     lengths = [frames_of(seconds, looks) for seconds in model.seconds] if model.fps else [1]
     named = [(size, frames) for size in (model.size, *model.sizes) for frames in lengths]
     shapes = dict.fromkeys(DenoiseShape(*_sides(size), frames, passes) for size, frames in named)
-    return Probes(tuple(shapes), min(_BATCH, model.scheduler.batch_max), "mp4" if model.fps else "png", model.fps)
+    batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
+    return Probes(batches, "mp4" if model.fps else "png", model.fps)
 
 
 def _sides(size: str) -> tuple[int, int]:

@@ -1,10 +1,11 @@
 """Runs a diffusion engine before it counts as ready, and learns from it what its work takes at first (SPEC F2).
 
-Pictures of few shapes and batches go through all stages; `cost.diffusion`'s formula is fitted to what they took. What
-plans take later corrects it.
+Every shape goes through all stages, alone and in batches of every size that is a power of two, up to its largest
+(SPEC F8); `cost.diffusion`'s formula is fitted to what some of them took. What plans take later corrects it.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -19,7 +20,8 @@ from headway.core.request import Content, DenoiseShape, DiffusionRequest
 from headway.cost.diffusion import tokens_of
 from headway.cost.nonnegative import solve_nonnegative
 
-_STEPS: Final = 2  # of every measured request
+log = logging.getLogger(__name__)
+_STEPS: Final = 2  # of every measured request; one that is only warmed runs one
 _RUNS: Final = 3  # of every kind; the first is not measured
 _GUIDED: Final = 2.0  # a guidance scale that takes a second pass, where the model has one
 
@@ -35,43 +37,75 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Probes(msgspec.Struct, frozen=True):
-    """What is run: every shape alone, and the first in a batch of so many pictures."""
+    """What is run: every shape with its largest batch in pictures, and the smaller ones."""
 
-    shapes: tuple[DenoiseShape, ...]
-    batch: int
+    batches: tuple[tuple[DenoiseShape, int], ...]
     form: str  # png; mp4 of a model that makes videos
     fps: int = 0
 
 
-def warm_up_denoiser(engine: DenoiseEngine, probes: Probes, start: DenoiseCoefficients) -> DenoiseCoefficients:
-    """Return the cost that fits; patch, stride, text tokens and passes of `start` stay. Raises EngineError."""
-    measured = [_measured(engine, probes, shape, pictures, number) for number, (shape, pictures) in _all(probes)]
-    return fitted(measured, start)
+class Warm(msgspec.Struct, frozen=True):
+    """An engine is warm: what its work takes, and the shapes whose largest batch did not fit, with the one that did."""
+
+    cost: DenoiseCoefficients
+    caps: tuple[tuple[DenoiseShape, int], ...] = ()
 
 
-def _all(probes: Probes) -> Iterator[tuple[int, tuple[DenoiseShape, int]]]:
-    kinds = [(shape, 1) for shape in probes.shapes]
-    if probes.batch > 1:
-        kinds.insert(1, (probes.shapes[0], probes.batch))
-    return enumerate(kinds)
+class NoRoom(EngineError):
+    """Out of memory."""
 
 
-def _measured(engine: DenoiseEngine, probes: Probes, shape: DenoiseShape, pictures: int, number: int) -> Measured:
+def warm_up_denoiser(engine: DenoiseEngine, probes: Probes, start: DenoiseCoefficients) -> Warm:
+    """Run all of it. Patch, stride, text tokens and passes of `start` stay in the cost that fits.
+
+    Raises EngineError; a batch that has no room caps its shape instead, one picture without room is an error.
+    """
+    measured: list[Measured] = []
+    caps: list[tuple[DenoiseShape, int]] = []
+    number = 0
+    for shape, largest in probes.batches:
+        fit = 0
+        for pictures in buckets(largest):
+            is_usual = shape == probes.batches[0][0]
+            is_measured = pictures == 1 or (pictures == largest and is_usual)
+            try:
+                if is_measured:
+                    measured.append(_measured(engine, probes, shape, pictures, number))
+                else:
+                    _run(engine, [_request(probes, shape, pictures, number, 1)])
+                if is_usual and pictures > 1:  # as many prompts are encoded together
+                    _run(engine, [_request(probes, shape, 1, number + _RUNS + k, 1) for k in range(pictures)])
+            except NoRoom as error:
+                if pictures == 1:
+                    raise
+                log.warning("%s; batches of its shape are capped at %d", error, fit)
+                caps.append((shape, fit))
+                break
+            number, fit = number + _RUNS + pictures, pictures
+    return Warm(fitted(measured, start), tuple(caps))
+
+
+def buckets(largest: int) -> list[int]:
+    """Batch sizes up to the largest: powers of two, and itself."""
+    powers = [1 << power for power in range(largest.bit_length())]
+    return powers if powers[-1] == largest else [*powers, largest]
+
+
+def _measured(engine: DenoiseEngine, probes: Probes, shape: DenoiseShape, pictures: int, first: int) -> Measured:
     """The fastest of two after a first: what is compiled, allocated or read for the first time is not the work's, and
     other replicas load beside this one."""
-    first = _RUNS * number
-    _run(engine, _request(probes, shape, pictures, first))
-    runs = [_run(engine, _request(probes, shape, pictures, first + again)) for again in range(1, _RUNS)]
+    _run(engine, [_request(probes, shape, pictures, first)])
+    runs = [_run(engine, [_request(probes, shape, pictures, first + again)]) for again in range(1, _RUNS)]
     times = min(runs, key=lambda run: run.denoise_ns)
     return Measured(shape, pictures, times.text_encode_ns, times.denoise_ns / _STEPS, times.vae_decode_ns)
 
 
-def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int) -> DiffusionRequest:
+def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:
     return DiffusionRequest(
         id=RequestId(f"req-warm-up-{number}"),
         tenant=TenantId("warm-up"),
         model=ModelId("warm-up"),
-        steps=_STEPS,
+        steps=steps,
         height=shape.height,
         width=shape.width,
         seed=number,
@@ -85,16 +119,19 @@ def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int) ->
     )
 
 
-def _run(engine: DenoiseEngine, request: DiffusionRequest) -> StageTimes:
-    """All of its steps in one plan. Plans and sequences are numbered below 0, which no machine uses."""
-    shape, number = request.shape, -1 - request.seed
-    row = DenoiseRow(number, 0, _STEPS, _STEPS, request.n)
-    new = (NewDenoise(number, request),)
-    done = engine.run(DenoisePlan(number, number - 1, (row,), shape.height, shape.width, shape=shape, new=new))
+def _run(engine: DenoiseEngine, requests: Sequence[DiffusionRequest]) -> StageTimes:
+    """All steps in one plan. Plans and sequences are numbered below 0, which no machine uses."""
+    first = requests[0]
+    shape, number = first.shape, -1 - first.seed
+    rows = tuple(DenoiseRow(-1 - one.seed, 0, one.steps, one.steps, one.n) for one in requests)
+    new = tuple(NewDenoise(-1 - one.seed, one) for one in requests)
+    done = engine.run(DenoisePlan(number, number - 1, rows, shape.height, shape.width, shape=shape, new=new))
     if done.failed or done.stages is None:
-        why = done.failed[0].message if done.failed else "it does not tell what its stages take"
-        size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {request.n} of them"
-        raise EngineError(f"the warm-up of {size} failed: {why}")
+        failure = done.failed[0] if done.failed else None
+        why = failure.message if failure is not None else "it does not tell what its stages take"
+        size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {sum(one.n for one in requests)} of them"
+        kind = NoRoom if failure is not None and failure.code == "out_of_memory" else EngineError
+        raise kind(f"the warm-up of {size} failed: {why}")
     return done.stages
 
 

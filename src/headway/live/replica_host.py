@@ -19,13 +19,12 @@ from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
 from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
-from headway.core.reports import DenoiseCoefficients
 from headway.core.units import Ns, ns_from_s
-from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm
+from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm, warmed
 from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
-from headway.live.denoise_warmup import warm_up_denoiser
+from headway.live.denoise_warmup import Warm, warm_up_denoiser
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
@@ -80,7 +79,7 @@ class Parts(msgspec.Struct, frozen=True):
     ports: Ports
     limits: ModelLimits | None
     transport: BlockTransport | None
-    cost: DenoiseCoefficients | None = None
+    warm: Warm | None = None
 
 
 class Replica:
@@ -103,7 +102,9 @@ class Replica:
             parts = await self._load_llm(start.spec.llm, feed)
         else:
             parts = await self._load_diffusion(feed)
-        recipe = Recipe(start.spec, start.incarnation, parts.limits, parts.cost)
+        recipe = Recipe(start.spec, start.incarnation, parts.limits)
+        if parts.warm is not None:
+            recipe = warmed(recipe, parts.warm)
         built = build_node(recipe)
         driver = Driver(built.node, self._clock, parts.ports, event_log=open_log(recipe))
         feed.target = driver.feed
@@ -132,13 +133,13 @@ class Replica:
         spec, clock = self._start.spec, self._clock
         engine = await self._loop.run_in_executor(None, load_denoiser, spec, clock.now_ns, self._tell)
         thread = DenoiseThread(engine, clock, feed, self._spans.append)
-        cost = None
+        warm = None
         if spec.diffusion is not None and spec.diffusion.probes is not None and spec.diffusion.cost is not None:
             probes, start = spec.diffusion.probes, spec.diffusion.cost
             self._tell("warm-up", 0.0, "")
-            cost = await thread.call(lambda: warm_up_denoiser(engine, probes, start))
+            warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start))
             self._tell("warm-up", 1.0, "")
-        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, cost)
+        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, warm)
 
     def fail(self, error: BaseException) -> None:
         """An error that nobody awaits (a callback's) ends the process like any other."""

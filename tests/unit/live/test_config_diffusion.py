@@ -19,6 +19,7 @@ from headway.live.config_diffusion import (
     picture_card,
 )
 from headway.live.launch import find_models, plan
+from headway.sched.diffusion.params import DiffusionParams, ShapeCap
 
 PAINTER = "{engine='synthetic', name='painter', replicas=2, edits=false}"
 TWO = f"diffusion=[{PAINTER}, {{engine='synthetic', name='filmer', fps=4, seconds=[4]}}]"
@@ -97,11 +98,22 @@ def test_every_shape_that_is_named_is_run_before_ready() -> None:
     assert Path(spec.pipeline.folder).is_absolute()
     assert spec.probes is not None
     sides = [(64, 64), (96, 128), (64, 96)]
-    assert spec.probes.shapes == tuple(DenoiseShape(height, width, passes=2) for height, width in sides)
+    assert spec.probes.batches == tuple((DenoiseShape(height, width, passes=2), 4) for height, width in sides)
     film = diffusion_spec(DiffusionSettings(name="a", folder="x", fps=4, guidance_scale=1.0)).probes
     assert film is not None
-    assert [(shape.frames, shape.passes) for shape in film.shapes] == [(16, 1), (32, 1), (48, 1)]
+    assert [(shape.frames, shape.passes) for shape, _largest in film.batches] == [(16, 1), (32, 1), (48, 1)]
     assert (film.form, film.fps) == ("mp4", 4)
+
+
+def test_a_shape_is_run_in_the_largest_batch_that_its_caps_let_form() -> None:
+    # SPEC F8
+    caps = (ShapeCap(height=96, width=128, batch_max=3),)
+    scheduler = DiffusionParams(batch_max=12, caps=caps, batch_pixels_max=8 * 64 * 64)
+    probes = diffusion_spec(
+        DiffusionSettings(name="a", folder="x", sizes=("64x64", "128x96", "256x128"), scheduler=scheduler)
+    ).probes
+    assert probes is not None
+    assert [largest for _shape, largest in probes.batches] == [8, 2, 1]
 
 
 def test_a_model_without_guidance_makes_one_pass_where_a_request_says_nothing() -> None:

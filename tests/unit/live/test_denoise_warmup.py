@@ -2,12 +2,18 @@
 
 import pytest
 
+from headway.core.artifacts import Denoised
 from headway.core.errors import EngineError
+from headway.core.ids import ModelId, NodeId
+from headway.core.plans import DenoisePlan
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion import decode_ns, encode_ns, step_ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
+from headway.live.assemble import Recipe, warmed
 from headway.live.denoise_warmup import Measured, Probes, fitted, warm_up_denoiser
+from headway.live.spec import DiffusionSpec, ReplicaSpec
+from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
 
 START = DenoiseCoefficients(1e9, 1e9, 1e9, 0.0, patch=8, text_tokens=16, passes=2)
 SMALL, LARGE = DenoiseShape(64, 64, passes=2), DenoiseShape(128, 128, passes=2)
@@ -39,7 +45,7 @@ def test_one_shape_alone_gives_no_negative_cost() -> None:
 def test_an_engine_is_run_and_keeps_nothing_of_it() -> None:
     engine = SyntheticDenoiser(DenoiserParams(step_ns=100_000, pixel_ns=0.0, encode_ns=1000, decode_ns=4096))
     shape = DenoiseShape(64, 64)
-    cost = warm_up_denoiser(engine, Probes((shape,), 4, "png"), START)
+    cost = warm_up_denoiser(engine, Probes(((shape, 4),), "png"), START).cost
     assert step_ns(cost, shape, 4) == pytest.approx(100_000)
     assert encode_ns(cost, DenoiseShape(64, 64, passes=1)) == pytest.approx(1000)
     assert engine.held == 0
@@ -48,4 +54,40 @@ def test_an_engine_is_run_and_keeps_nothing_of_it() -> None:
 def test_a_shape_that_does_not_fit_ends_the_start() -> None:
     engine = SyntheticDenoiser(DenoiserParams(step_ns=1, row_pixels_max=64 * 64))
     with pytest.raises(EngineError, match="128x128, 1 frame"):
-        warm_up_denoiser(engine, Probes((SMALL, LARGE), 1, "png"), START)
+        warm_up_denoiser(engine, Probes(((SMALL, 1), (LARGE, 1)), "png"), START)
+
+
+class Watched(SyntheticDenoiser):
+    """Notes the pictures of every plan, by shape."""
+
+    def __init__(self, params: DenoiserParams) -> None:
+        super().__init__(params)
+        self.ran: dict[tuple[int, int], set[int]] = {}
+
+    def run(self, plan: DenoisePlan) -> Denoised:
+        sizes = self.ran.setdefault((plan.height, plan.width), set())
+        sizes.add(sum(row.pictures for row in plan.rows))
+        return super().run(plan)
+
+
+# SPEC F8
+def test_every_shape_has_run_in_every_batch_size_up_to_its_largest() -> None:
+    engine = Watched(DenoiserParams(step_ns=1))
+    warm = warm_up_denoiser(engine, Probes(((SMALL, 12), (LARGE, 8), (DenoiseShape(96, 64), 1)), "png"), START)
+    assert engine.ran == {(64, 64): {1, 2, 4, 8, 12}, (128, 128): {1, 2, 4, 8}, (96, 64): {1}}
+    assert (warm.caps, engine.held) == ((), 0)
+
+
+# SPEC F8
+def test_a_batch_without_room_caps_its_shape_at_what_is_warm() -> None:
+    engine = Watched(DenoiserParams(step_ns=1, row_pixels_max=5 * 64 * 64))
+    warm = warm_up_denoiser(engine, Probes(((SMALL, 8), (LARGE, 4)), "png"), START)
+    assert warm.caps == ((SMALL, 4), (LARGE, 1))
+    machine = DiffusionParams(batch_max=8, caps=(ShapeCap(64, 64, 6), ShapeCap(96, 64, 2)))
+    spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec(machine))
+    built = warmed(Recipe(spec, 0, None), warm)
+    assert built.cost == warm.cost
+    assert built.spec.diffusion is not None
+    machine = built.spec.diffusion.machine
+    shapes = (SMALL, LARGE, DenoiseShape(96, 64), DenoiseShape(32, 32))
+    assert [largest_batch(machine, shape) for shape in shapes] == [4, 1, 2, 8]

@@ -40,7 +40,8 @@ class Beginner:
     ) -> None:
         self._loaded, self._family, self._stages = loaded, loaded.family, stages
         self._cache, self._clock = cache, clock
-        self._prepared: dict[str, Embedding] = {}  # of the rows that begin now, until their first use
+        self._together: dict[str, Embedding] = {}  # of the rows that begin now, also where the cache keeps nothing
+        self._prepared: dict[str, Embedding] = {}  # those of them that no row has used
         self._guidance_scale = loaded.family.guidance_scale if guidance_scale is None else guidance_scale
 
     def prepare(self, news: Sequence[NewDenoise], spent: Spent) -> None:
@@ -52,11 +53,12 @@ class Beginner:
                 scale = request.guidance_scale or self._guidance_scale
                 wanted.update(dict.fromkeys(self._prompts(request, scale)))
         missing = [prompt for prompt in wanted if not self._cache.has(prompt, in_company=True)]
-        self._prepared = {}
+        self._together = {}
         if len(missing) > 1:
-            self._prepared = dict(zip(missing, self._stages.encode(missing), strict=True))
-            for prompt, embedding in self._prepared.items():
+            self._together = dict(zip(missing, self._stages.encode(missing), strict=True))
+            for prompt, embedding in self._together.items():
                 self._cache.put(prompt, embedding, in_company=True)
+        self._prepared = dict(self._together)
         spent.text_encode_ns += self._clock() - began
 
     def row(self, new: NewDenoise, spent: Spent) -> Row:
@@ -108,10 +110,14 @@ class Beginner:
         return found[0], found[1] if len(found) > 1 else None
 
     def _embedding(self, prompt: str, in_company: bool) -> Embedding:
-        prepared = self._prepared.pop(prompt, None) if in_company else None
-        if prepared is not None:
-            return prepared
-        return self._cache.get(prompt, lambda prompt: self._stages.encode([prompt])[0], in_company)
+        together = self._together if in_company else {}
+        if in_company and prompt in self._prepared:
+            return self._prepared.pop(prompt)
+        return self._cache.get(
+            prompt,
+            lambda prompt: together[prompt] if prompt in together else self._stages.encode([prompt])[0],
+            in_company,
+        )
 
     def _prompts(self, request: DiffusionRequest, scale: float) -> list[str]:
         """What is encoded for a request: its prompt, and what guides away from another."""

@@ -1,6 +1,7 @@
 """The diffusion engine: performs denoise plans on one pipeline, stage by stage and step by step."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ class RunSettings(msgspec.Struct, frozen=True):
     cache_mb: int = 64  # of prompt embeddings
     tile_pixels: int | None = None  # frames above are decoded in tiles; None: only those that do not fit otherwise
     guidance_scale: float | None = None  # of a request that names none; None: the family's
+    pictures_max: Mapping[tuple[int, int, int], int] = MappingProxyType({})  # of one pass, by height, width, frames
 
 
 class DiffusionEngine:
@@ -43,7 +45,7 @@ class DiffusionEngine:
         self.stages = stages or LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
         self.embeddings = EmbeddingCache(loaded.encoder_hash, settings.cache_mb * MIB)
         self._beginner = Beginner(loaded, self.stages, self.embeddings, self._now, settings.guidance_scale)
-        self._batcher = Batcher(loaded.family)
+        self._batcher = Batcher(loaded.family, settings.pictures_max)
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
 

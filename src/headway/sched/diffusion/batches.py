@@ -6,7 +6,7 @@ from headway.core.plans import DenoisePlan, DenoiseRow
 from headway.core.request import DiffusionRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, largest_batch
 from headway.sched.diffusion.protocols import Item
 from headway.sched.diffusion.queue import WaitingLine
 
@@ -16,14 +16,11 @@ class Batches:
 
     def __init__(self, params: DiffusionParams, belief: DenoiseCost | None) -> None:
         self._params, self._belief = params, belief
-        self._caps = {(cap.height, cap.width, cap.frames): cap.batch_max for cap in params.caps}
 
     def of(self, head: Item, line: WaitingLine) -> list[Item]:
         """The head, and as many of its key that have come as far as fit the cap, the gain and the duration."""
-        request, params = head.request, self._params
-        cap = min(params.batch_max, self._caps.get((request.height, request.width, request.frames), params.batch_max))
-        if params.batch_pixels_max is not None:
-            cap = min(cap, params.batch_pixels_max // request.shape.pixels)
+        request = head.request
+        cap = largest_batch(self._params, request.shape)
         room = 1 if request.deterministic else max(1, cap // request.n)
         alike = [item for item in line.alike(head, room + 1) if item is not head]
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]

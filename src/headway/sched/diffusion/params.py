@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headway.core.errors import ConfigError
+from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.protocols import OrderPolicy
 from headway.sched.registry import PolicyChoice, select
@@ -53,6 +54,18 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_pixels_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of a batch: its activations; unset: any
     preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
     watchdog: Watchdog | None = Watchdog()  # null: a plan may take for ever, as it may where nothing is believed
+
+
+def largest_batch(params: DiffusionParams, shape: DenoiseShape) -> int:
+    """Most pictures of one shape together; a request for more of them runs alone."""
+    caps = [cap.batch_max for cap in params.caps if (cap.height, cap.width, cap.frames) == shape_sides(shape)]
+    room = [] if params.batch_pixels_max is None else [params.batch_pixels_max // shape.pixels]
+    return max(1, min([params.batch_max, *caps, *room]))
+
+
+def shape_sides(shape: DenoiseShape) -> tuple[int, int, int]:
+    """What a cap is for."""
+    return shape.height, shape.width, shape.frames
 
 
 def order_policy(params: DiffusionParams, belief: DenoiseCost | None) -> OrderPolicy:

@@ -52,6 +52,26 @@ def test_a_row_of_a_batch_has_the_pixels_it_has_alone(family: str, engine: Make)
         assert np.abs(pixels(ours).astype(int) - pixels(theirs)).max() <= 1
 
 
+# SPEC F8
+def test_a_row_with_more_pictures_than_are_warm_takes_several_passes(engine: Make) -> None:
+    request, passes = loose(n=5), []
+    whole = [pixels(each.body).astype(int) for each in made(engine("flux"), request)]
+    one = engine("flux", pictures_max={(32, 32, 1): 2})
+    forward = one._loaded.pipeline.transformer.forward
+
+    def counting(*args: Any, **named: Any) -> Any:
+        passes.append(len(named["hidden_states"]))
+        return forward(*args, **named)
+
+    one._loaded.pipeline.transformer.forward = counting
+    try:
+        parts = [pixels(each.body).astype(int) for each in made(one, request)]
+    finally:
+        del one._loaded.pipeline.transformer.forward
+    assert passes == [4, 4, 2] * STEPS  # both passes of guidance are one here
+    assert max(np.abs(a - b).max() for a, b in zip(parts, whole, strict=True)) <= 1
+
+
 def test_rows_that_are_at_different_steps_share_a_pass(engine: Make) -> None:
     one = engine("flux")
     passes: list[int] = []
@@ -288,6 +308,14 @@ def test_a_prompt_is_encoded_once_and_hits_are_counted(engine: Make) -> None:  #
     assert first.stages is not None
     assert again.stages is not None
     assert (one.embeddings.misses, first.stages.text_hits, again.stages.text_hits) == (2, 2, 2)
+
+
+def test_rows_that_begin_together_share_embeddings_where_nothing_is_kept(engine: Make) -> None:
+    one, calls = engine("flux", cache_mb=0), []
+    encode = one.stages.encode
+    one.stages.encode = lambda prompts: calls.append(list(prompts)) or encode(prompts)  # type: ignore[method-assign,func-returns-value]
+    run(one, [loose(content=Content(text)) for text in ("a", "a red", "a blue")])
+    assert calls == [["a", "", "a red", "a blue"]]
 
 
 def test_prompts_that_begin_together_are_encoded_in_one_call_but_for_deterministic_ones(engine: Make) -> None:
