@@ -1,12 +1,17 @@
 """Runs every test of `make test` in two lanes beside each other, and closes with one line about all of them.
 
-    python tools/run_tests.py [arguments of pytest]
+    python tools/run_tests.py [--types] [arguments of pytest]
 
-The ring's tests (pure, one process, no clock) run in one lane, first under hash seed 1 and then under 0: an order that
-comes from a set would show as a difference. All others run in the other lane under hash seed 0. With arguments of your
-own there is one lane, and they say what runs.
+A lane takes one job after the other: first its own, then what is left of the common ones, so both end at about the same
+time. One lane begins with the tests that start servers, so that those have a core to themselves and never meet each
+other; the other begins with mypy (`--types`) and the ring's tests (pure, one process, no clock). All run under hash
+seed 0, and the ring's unit tests again under 1. That no order which comes from a set reaches a decision is
+tests/sim/test_hash_order.py's to show: byte-identical logs under other hash seeds, of worlds that make a decision of
+every kind; and tests/property/test_policy_laws.py's, of every policy. The long runs of tests/sim and tests/property
+would only repeat those at ten times the price. With arguments of your own there is one lane, and they say what runs.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -15,16 +20,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-RING: Final = ("tests/unit/core", "tests/unit/cost", "tests/unit/sched", "tests/sim", "tests/property")
+UNITS: Final = ("tests/unit/core", "tests/unit/cost", "tests/unit/sched")
+RING: Final = (*UNITS, "tests/sim", "tests/property")
+SERVERS: Final = ("tests/e2e", "tests/integration")
+COMMON: Final = (("tests/unit/engines",), ("tests/unit/adapters",), ("tests/unit/bench", "tests/unit/cli"))
+TYPES: Final = (("mypy",), ("mypy", "--explicit-package-bases", "tools"))
+QUIET: Final = ("-q", "-p", "no:cacheprovider", "--durations=5", "--durations-min=3")
 MARKS: Final = "not slow and not device and not peer"
+HEARTBEAT_S: Final = 30.0
+NOTHING_COLLECTED: Final = 5  # exit code of pytest
 _CLOSING: Final = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s")
 _ORDER: Final = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error", "errors")
+
+
+class Job(NamedTuple):
+    """One process of a lane."""
+
+    name: str
+    command: tuple[str, ...]
+    hash_seed: int = 0
 
 
 def counted(line: str) -> Counter[str]:
@@ -51,66 +71,82 @@ def environment(hash_seed: int) -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": f"{hash_seed}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
-def started(arguments: Sequence[str], hash_seed: int, out: int | None) -> subprocess.Popen[bytes]:
-    """Start one run; `out`: a file for what it prints, None: ours."""
-    return subprocess.Popen(command(*arguments), cwd=ROOT, env=environment(hash_seed), stdout=out, stderr=out)
+def jobs(name: str, folders: Sequence[str], hash_seed: int = 0) -> list[Job]:
+    """The job that runs some folders, if this tree has one of them."""
+    there = [folder for folder in folders if (ROOT / folder).is_dir()]
+    return [Job(name, tuple(command(*QUIET, *there)), hash_seed)] if there else []
 
 
-def ring() -> tuple[str, ...]:
-    """The folders of the ring's tests that this tree has."""
-    return tuple(folder for folder in RING if (ROOT / folder).is_dir())
+def plan(types: bool) -> tuple[list[Job], list[Job], deque[Job]]:
+    """What each of the two lanes begins with, and what they share."""
+    live = [job for folder in SERVERS for job in jobs(folder, (folder,))]
+    checks = [Job(" ".join(words), (sys.executable, "-m", *words)) for words in TYPES] if types else []
+    ring = [*jobs("the ring", RING), *jobs("the ring's units, under hash seed 1", UNITS, hash_seed=1)]
+    shared = [job for folders in COMMON for job in jobs(" ".join(folders), folders)]
+    others = [f"--ignore={folder}" for folders in (RING, SERVERS, *COMMON) for folder in folders]
+    return live, [*checks, *ring], deque([*shared, Job("all others", tuple(command(*QUIET, *others, "tests")))])
 
 
-def lane(runs: Sequence[tuple[Sequence[str], int]], out: int) -> int:
-    """Run one after the other into a file; return the first exit code that is not 0."""
-    codes = [started(arguments, seed, out).wait() for arguments, seed in runs]
-    return next((code for code in codes if code), 0)
+class Lane:
+    """Runs its own jobs and then common ones, one after the other; shows what a job said when it is over."""
+
+    def __init__(self, own: Sequence[Job], shared: deque[Job]) -> None:
+        self.now = ""
+        self.codes: list[int] = []
+        self.counts = Counter[str]()
+        self._own, self._shared = deque(own), shared
+
+    def run(self) -> None:
+        """Run until nothing is left."""
+        while (job := self._next()) is not None:
+            began, self.now = time.monotonic(), job.name
+            with tempfile.TemporaryFile() as out:
+                code = subprocess.Popen(
+                    job.command, cwd=ROOT, env=environment(job.hash_seed), stdout=out, stderr=out
+                ).wait()
+                said = os.pread(out.fileno(), 1 << 28, 0)
+            self.codes.append(0 if code == NOTHING_COLLECTED else code)
+            text = said.decode(errors="replace")
+            self.counts += sum((counted(line) for line in text.splitlines()), Counter[str]())
+            print(f"\n[tests] {job.name}: {time.monotonic() - began:.0f} s\n{text}", end="", flush=True)
+        self.now = ""
+
+    def _next(self) -> Job | None:
+        for waiting in (self._own, self._shared):
+            with contextlib.suppress(IndexError):
+                return waiting.popleft()
+        return None
 
 
-def both() -> int:
-    """Run both lanes; show the second while it runs and the first when it is over."""
+def both(types: bool) -> int:
+    """Run both lanes to their end; return the first exit code that is not 0."""
     began = time.monotonic()
-    pure = ring()
-    codes: dict[str, int] = {}
-    with tempfile.TemporaryFile() as beside, tempfile.TemporaryFile() as here:
-        runs = [(("-q", "-p", "no:cacheprovider", *pure), 1), (("-q", "-p", "no:cacheprovider", *pure), 0)]
-        other = threading.Thread(target=lambda: codes.update(ring=lane(runs, beside.fileno())))
-        other.start()
-        rest = started(["--durations=10", *(f"--ignore={folder}" for folder in pure), "tests"], 0, here.fileno())
-        shown = 0
-        while rest.poll() is None:
-            time.sleep(0.5)
-            shown = _show(here.fileno(), shown)
-        _show(here.fileno(), shown)
-        codes["rest"] = rest.returncode
-        other.join()
-        print(f"\nThe ring's tests ({' '.join(pure)}), under hash seeds 1 and 0:", flush=True)
-        _show(beside.fileno(), 0)
-        counts = sum((_counts(file) for file in (here.fileno(), beside.fileno())), Counter[str]())
-    print(closing(counts, time.monotonic() - began), flush=True)
-    return next((code for code in codes.values() if code), 0)
-
-
-def _show(file: int, since: int) -> int:
-    """Print what was written since a place; return the place of the end."""
-    news = os.pread(file, 1 << 24, since)
-    sys.stdout.buffer.write(news)
-    sys.stdout.flush()
-    return since + len(news)
-
-
-def _counts(file: int) -> Counter[str]:
-    text = os.pread(file, 1 << 28, 0).decode(errors="replace")
-    return sum((counted(line) for line in text.splitlines()), Counter[str]())
+    live, pure, shared = plan(types)
+    lanes = [Lane(own, shared) for own in (live, pure)]
+    threads = [threading.Thread(target=lane.run, daemon=True) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(HEARTBEAT_S)
+            running = ", ".join(lane.now for lane in lanes if lane.now)
+            if running:
+                print(f"[tests] {time.monotonic() - began:.0f} s, under way: {running}", flush=True)
+    print(closing(sum((lane.counts for lane in lanes), Counter[str]()), time.monotonic() - began), flush=True)
+    return next((code for lane in lanes for code in lane.codes if code), 0)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked, or everything."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves, and their children
-    if arguments:
-        return subprocess.run(command(*arguments), cwd=ROOT, env=environment(0), check=False).returncode
-    return both()
+    types, asked = arguments[:1] == ["--types"], [each for each in arguments if each != "--types"]
+    if not asked:
+        return both(types)
+    checks = [[sys.executable, "-m", *words] for words in TYPES] if types else []
+    runs = [*checks, command(*asked)]
+    codes = [subprocess.run(words, cwd=ROOT, env=environment(0), check=False).returncode for words in runs]
+    return next((code for code in codes if code), 0)
 
 
 if __name__ == "__main__":

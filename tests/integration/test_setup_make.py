@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from tools.run_tests import TYPES
 from tools.setup_env import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
@@ -35,10 +36,17 @@ def test_an_interpreter_and_an_environment_can_be_named() -> None:
 
 
 def test_every_test_is_run_by_one_tool() -> None:
-    assert planned("test")[-1] == ".venv/bin/python tools/run_tests.py"
+    assert planned("test")[-1] == ".venv/bin/python tools/run_tests.py --types"
     assert planned("pytest", "ARGS=tests/arch")[-1] == ".venv/bin/python tools/run_tests.py tests/arch"
 
 
 def test_lint_checks_style_types_and_imports() -> None:
     tools = [line.split()[0].removeprefix(".venv/bin/") for line in planned("lint")[1:]]
     assert tools == ["ruff", "mypy", "mypy", "lint-imports"]
+
+
+def test_what_is_proven_is_linted_too() -> None:
+    words = [line.removeprefix(".venv/bin/") for line in planned("test")[1:]]
+    assert words == ["ruff check .", "lint-imports", "python tools/run_tests.py --types"]
+    types = [line.removeprefix(".venv/bin/") for line in planned("lint") if "mypy" in line]
+    assert types == [" ".join(each) for each in TYPES]

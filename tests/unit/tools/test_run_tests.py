@@ -1,6 +1,6 @@
 import signal
 import sys
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,47 @@ def test_closes_with_all_of_them() -> None:
     assert closing(Counter(passed=3, failed=1), 2.5) == "===== 1 failed, 3 passed in 2.50s ====="
 
 
-def test_the_two_runs_of_the_ring_differ_in_their_hash_seed() -> None:
-    assert [environment(seed)["PYTHONHASHSEED"] for seed in (1, 0)] == ["1", "0"]
+def test_the_ring_runs_whole_under_one_hash_seed_and_its_units_under_another() -> None:
+    _, pure, _ = run_tests.plan(types=False)
+    folders = [(job.hash_seed, [word for word in job.command if word.startswith("tests/")]) for job in pure]
+    assert folders == [(0, list(run_tests.RING)), (1, list(run_tests.UNITS))]
+    assert [environment(job.hash_seed)["PYTHONHASHSEED"] for job in pure] == ["0", "1"]
+
+
+def test_every_folder_of_tests_is_run_by_one_job_and_the_units_of_the_ring_by_two() -> None:
+    live, pure, shared = run_tests.plan(types=False)
+    runs = Counter[str]()
+    for job in (*live, *pure, *shared):
+        asked = [word for word in job.command if word.startswith("tests")]
+        without = [word.removeprefix("--ignore=") for word in job.command if word.startswith("--ignore=")]
+        for path in run_tests.ROOT.glob("tests/**/test_*.py"):
+            name = path.relative_to(run_tests.ROOT).as_posix()
+            if any(name.startswith(f"{each}/") for each in asked) and not any(
+                name.startswith(f"{each}/") for each in without
+            ):
+                runs[name] += 1
+    twice = {name for name, count in runs.items() if count == 2}
+    assert set(runs) == {
+        path.relative_to(run_tests.ROOT).as_posix() for path in run_tests.ROOT.glob("tests/**/test_*.py")
+    }
+    assert twice == {name for name in runs if name.startswith(run_tests.UNITS)}
+    assert set(runs.values()) == {1, 2}
+
+
+def test_the_types_are_checked_where_they_are_asked_for() -> None:
+    names = [job.name for job in run_tests.plan(types=True)[1]]
+    assert names[: len(run_tests.TYPES)] == [" ".join(words) for words in run_tests.TYPES]
+    assert not [job for job in run_tests.plan(types=False)[1] if "mypy" in job.name]
+
+
+def test_a_lane_that_is_through_with_its_own_jobs_takes_common_ones() -> None:
+    def job(name: str, code: int = 0) -> run_tests.Job:
+        return run_tests.Job(name, (sys.executable, "-c", f"print('2 passed in 0.1s'); raise SystemExit({code})"))
+
+    shared = deque([job("common", 3), job("nothing there", run_tests.NOTHING_COLLECTED)])
+    lane = run_tests.Lane([job("own")], shared)
+    lane.run()
+    assert (lane.codes, lane.counts, list(shared)) == ([0, 3, 0], Counter(passed=6), [])
 
 
 @pytest.mark.parametrize("broken", ["tests/unit/core", "tests/unit/cli"])
