@@ -13,15 +13,17 @@ from sqlalchemy import create_engine, text
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
 
-from headway.adapters.gateway.job_ports import Held, Hold, IdempotencyKey, JobQuery, QueueLine, QueueView, UsageQuery
+from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, UsageQuery
+from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView
 from headway.adapters.jobs.answers import AnswerTable, InUse
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database, upgrade
 from headway.adapters.jobs.outbox import Outbox
+from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Places
 from headway.adapters.jobs.queue import Queue
 from headway.adapters.jobs.records import NewRecord
-from headway.adapters.jobs.table import JobInput, NodeTable, Retention, StoredOutput
+from headway.adapters.jobs.table import JobInput, NodeTable, Retention
 from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import UsageTable
 from headway.core.errors import CapacityError, ConfigError, RequestError

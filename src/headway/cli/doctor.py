@@ -193,10 +193,8 @@ def _judge_overlap(facts: Facts) -> list[Finding]:
 def _judge_queue(facts: Facts) -> list[Finding]:
     if not facts.paused:
         return []
-    models = "all models" if "*" in facts.paused else ", ".join(facts.paused)
-    return [
-        Finding("queue", "note", f"jobs of {models} are not begun: paused", "POST /v1/queue/resume lets them go on")
-    ]
+    found = f"jobs of {'all models' if '*' in facts.paused else ', '.join(facts.paused)} are paused"
+    return [Finding("queue", "note", found, "POST /v1/queue/resume lets them go on")]
 
 
 def gather() -> Facts:

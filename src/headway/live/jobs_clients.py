@@ -22,9 +22,9 @@ from headway.adapters.gateway.job_ports import (
     UsageQuery,
 )
 from headway.adapters.jobs.answers import InUse
+from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Taken
 from headway.adapters.jobs.records import JobRecord, NewRecord
-from headway.adapters.jobs.table import StoredOutput
 from headway.adapters.storage.keys import job_prefix, object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.adapters.webhooks.send import Webhooks

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from headway.adapters.gateway.job_ports import QueueView, Running
+from headway.adapters.gateway.queue_ports import QueueView, Running
 from headway.adapters.jobs.holds import ALL
 from headway.core.ids import RequestId
 from headway.core.jobs import JobEvent, RowLost

@@ -9,7 +9,8 @@ import msgspec
 
 from headway.adapters.gateway.job_ports import OutputKind
 from headway.adapters.gateway.ports import TokenStream
-from headway.adapters.jobs.table import JobInput, StoredOutput
+from headway.adapters.jobs.outputs import StoredOutput
+from headway.adapters.jobs.table import JobInput
 from headway.adapters.storage.keys import object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.core.artifacts import BAD_CHECKPOINT, Made

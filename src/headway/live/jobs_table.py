@@ -10,9 +10,10 @@ from headway.adapters.jobs.answers import AnswerTable
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.outbox import Outbox
+from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Places
 from headway.adapters.jobs.queue import Queue
-from headway.adapters.jobs.table import NodeTable, Retention, StoredOutput
+from headway.adapters.jobs.table import NodeTable, Retention
 from headway.adapters.jobs.usage import UsageTable
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId

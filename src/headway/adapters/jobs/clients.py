@@ -12,16 +12,10 @@ from headway.adapters.jobs.answers import bind_job, held_job
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
+from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
 from headway.adapters.jobs.records import JobRecord, NewRecord, record
-from headway.adapters.jobs.table import (
-    NODE_COLUMNS,
-    Retention,
-    StoredOutput,
-    is_open,
-    job_row,
-    put_outputs,
-)
+from headway.adapters.jobs.table import NODE_COLUMNS, Retention, is_open, job_row
 from headway.adapters.jobs.tables import inputs, jobs, outputs
 from headway.core.errors import CapacityError, RequestError
 from headway.core.jobs import JobRow

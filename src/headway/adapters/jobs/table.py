@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held, stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
+from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.records import less_of
-from headway.adapters.jobs.tables import answers, inputs, jobs, outputs
+from headway.adapters.jobs.tables import answers, inputs, jobs
 from headway.adapters.jobs.usage import add_usage
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
@@ -40,17 +41,6 @@ NODE_COLUMNS: Final = (
     jobs.c.estimate_ns,
     jobs.c.restarts,
 )
-
-
-class StoredOutput(msgspec.Struct, frozen=True):
-    """One object of a job, and where it lies in the store."""
-
-    kind: str
-    number: int
-    media_type: str
-    size: int
-    key: str
-    seed: int | None = None
 
 
 class JobInput(msgspec.Struct, frozen=True):
@@ -305,11 +295,3 @@ class NodeTable:
         found = select(*columns).join_from(inputs, jobs).where(jobs.c.id == job)
         row = self._database.run(lambda c: c.execute(found).one_or_none())
         return None if row is None else JobInput(row.body, row.checkpoint, row.degraded)
-
-
-def put_outputs(connection: Connection, job: str, made: Sequence[StoredOutput]) -> None:
-    """Replace outputs of the same kind and number: an earlier attempt may have told them."""
-    for output in made:
-        same = (outputs.c.job == job, outputs.c.kind == output.kind, outputs.c.number == output.number)
-        connection.execute(delete(outputs).where(*same))
-        connection.execute(insert(outputs).values(job=job, **msgspec.structs.asdict(output)))

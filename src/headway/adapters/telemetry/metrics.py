@@ -187,17 +187,12 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
         for report in scrape.reports:
             family.add_metric([report.replica], dict(report.counters).get(key, 0))
         yield family
+    held = [(model, 1) for model in scrape.held]
     for pairs, counter in (
         (scrape.admissions, CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])),
         (scrape.jobs, GaugeMetricFamily("headway_jobs", "Rows of the job table.", labels=["state"])),
-        (
-            [(model, 1) for model in scrape.held],
-            GaugeMetricFamily("headway_queue_paused", "Paused queues.", labels=["model"]),
-        ),
-        (
-            scrape.exports_lost,
-            CounterMetricFamily("headway_evidence_lost", "Lost by a sink.", labels=["sink"]),
-        ),
+        (held, GaugeMetricFamily("headway_queue_paused", "Queues of jobs that are paused.", labels=["model"])),
+        (scrape.exports_lost, CounterMetricFamily("headway_evidence_lost", "Lost by a sink.", labels=["sink"])),
         (scrape.recoveries, CounterMetricFamily("headway_recovery", "What failed and was met.", labels=["event"])),
     ):
         for label, count in pairs:

@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from headway.adapters.gateway.job_ports import Queue, QueueView, Running
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.queue_ports import Queue, QueueView, Running
 from headway.adapters.gateway.schema import Name
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.core.errors import RequestError

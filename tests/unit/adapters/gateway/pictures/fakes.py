@@ -16,7 +16,6 @@ from headway.adapters.gateway.job_ports import (
     Created,
     Durable,
     Held,
-    Hold,
     IdempotencyKey,
     JobError,
     JobPage,
@@ -26,13 +25,11 @@ from headway.adapters.gateway.job_ports import (
     NewJob,
     Output,
     OutputKind,
-    QueueLine,
-    QueueView,
-    Running,
     Usage,
     UsageQuery,
 )
 from headway.adapters.gateway.ports import ModelCard, PictureCard, PictureEstimate
+from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView, Running
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
 from headway.core.artifacts import Made
 from headway.core.effects import Admitted, End, ErrorOut, Show

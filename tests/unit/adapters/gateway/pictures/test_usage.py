@@ -85,7 +85,7 @@ def test_pages_follow_each_other_and_each_tells_the_sums_of_all() -> None:
         "first_day=20261101",
         "first_day=2026-02-01&last_day=2026-01-01",
         "first_day=2020-01-01",
-        "last_day=0001-01-01&first_day=0000-01-01",
+        "first_day=0000-01-01&last_day=0001-01-01",
         "limit=0",
         "limit=10001",
         "limit=1e3",
