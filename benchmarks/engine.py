@@ -1,22 +1,17 @@
-"""Speed of the LLM engine alone on the default model: decode at batch 1, 8 and 32, and prefill; peers beside it.
+"""Speed of the LLM engine alone, by plans written by hand: decode at batch 1, 8 and 32, and prefill; graphs on a device.
 
 usage: python benchmarks/engine.py [--threads N ...] [--device cuda [--graphs]] [--rounds N]
-           [--transformers] [--llama-cpp BIN_FOLDER --gguf FILE ...]
 
 Tokens per second, medians over interleaved rounds, as a markdown table: per second of CPU time with one thread on a
-CPU (on a busy host nothing else can be compared), else of wall time. A peer's time is the difference between a long
-and a short run, so that its start is not counted; ours contains sampling and plan handling, llama.cpp's no sampling.
+CPU (on a busy host nothing else can be compared), else of wall time. Beside its peers it is measured by llm_engine.py.
 """
 
 import argparse
 import os
 import random
-import resource
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from headway.adapters.models import cache_folder, resolve
@@ -112,81 +107,10 @@ class Ours:
         return self._next - count
 
 
-class Transformers:
-    """`generate` of the same weights in float32, greedy."""
-
-    def __init__(self, threads: int) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        torch.set_num_threads(threads)
-        self.name = "transformers generate, float32"
-        self._torch = torch
-        self._model = AutoModelForCausalLM.from_pretrained(resolve().folder, dtype=torch.float32).eval()
-        self._model.generation_config.eos_token_id = None
-
-    def _generate(self, batch: int, prompt: int, tokens: int) -> Callable[[], None]:
-        ids = self._torch.randint(100, 40_000, (batch, prompt))
-        mask = self._torch.ones_like(ids)
-        how = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
-
-        def generate() -> None:
-            self._model.generate(ids, attention_mask=mask, **how)
-
-        return generate
-
-    def decode(self, batch: int) -> Cost:
-        return difference(self._generate(batch, PROMPT, 1), self._generate(batch, PROMPT, 1 + STEPS), STEPS)
-
-    def prefill(self) -> Cost:
-        return timed(self._generate(1, CHUNK, 1))
-
-
-class LlamaCpp:
-    """llama-batched-bench for decode, llama-bench for prefill, on one gguf file."""
-
-    def __init__(self, folder: Path, gguf: Path, threads: int) -> None:
-        self.name = f"llama.cpp, {gguf.stem}"
-        self._folder, self._gguf, self._threads = folder, gguf, threads
-
-    def _call(self, program: str, *arguments: object) -> Callable[[], None]:
-        command = [str(word) for word in (self._folder / program, "-m", self._gguf, "-t", self._threads, *arguments)]
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(self._folder), "OMP_NUM_THREADS": str(self._threads)}
-
-        def call() -> None:
-            subprocess.run(command, env=environment, check=True, capture_output=True)
-
-        return call
-
-    def decode(self, batch: int) -> Cost:
-        def steps(count: int) -> Callable[[], None]:
-            sizes = ("-npp", PROMPT, "-ntg", count, "-npl", batch, "-c", 32 * 256, "-ngl", 0, "-tb", self._threads)
-            return self._call("llama-batched-bench", *sizes)
-
-        return difference(steps(8), steps(8 + STEPS), STEPS)
-
-    def prefill(self) -> Cost:
-        def repeated(count: int) -> Callable[[], None]:
-            return self._call("llama-bench", "-p", CHUNK, "-n", 0, "-r", count, "-ngl", 0)
-
-        return difference(repeated(1), repeated(2), 1)
-
-
 def timed(action: Callable[[], None]) -> Cost:
-    wall, cpu = time.perf_counter(), cpu_s()
+    wall, cpu = time.perf_counter(), time.process_time()
     action()
-    return Cost((time.perf_counter() - wall) * 1e3, (cpu_s() - cpu) * 1e3)
-
-
-def difference(short: Callable[[], None], long: Callable[[], None], units: int) -> Cost:
-    small, large = timed(short), timed(long)
-    return Cost((large.wall - small.wall) / units, (large.cpu - small.cpu) / units)
-
-
-def cpu_s() -> float:
-    """Of this process and the children that ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    return Cost((time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3)
 
 
 Clock = Literal["cpu", "wall"]
@@ -223,22 +147,14 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--graphs", action="store_true", help="also with decode steps captured as graphs")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--transformers", action="store_true", help="beside transformers' generate")
-    parser.add_argument("--llama-cpp", type=Path, help="folder of llama-bench and llama-batched-bench")
-    parser.add_argument("--gguf", type=Path, nargs="+", default=[], help="the same model for llama.cpp")
     options = parser.parse_args()
     if options.graphs and options.device == "cpu":
         parser.error("--graphs needs --device cuda")
-    if bool(options.gguf) != bool(options.llama_cpp):
-        parser.error("--llama-cpp and --gguf go together")
     for threads in options.threads:
         print(f"\n{threads} thread(s)")
         systems: list[System] = [Ours(threads, options.device, False)]
         if options.graphs:
             systems.append(Ours(threads, options.device, True))
-        if options.transformers:
-            systems.append(Transformers(threads))
-        systems += [LlamaCpp(options.llama_cpp, gguf, threads) for gguf in options.gguf]
         compare(systems, options.rounds, "cpu" if threads == 1 and options.device == "cpu" else "wall")
 
 
