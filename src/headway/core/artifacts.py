@@ -10,6 +10,8 @@ from headway.core.units import Ns
 
 ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
 BAD_CHECKPOINT: Final = "bad_checkpoint"
+TOO_LARGE: Final = "result_too_large"  # of a row whose picture or video no message can carry
+CARRIED_BYTES_MAX: Final = 60 << 20  # in one message between processes, whose frames end at 64 MiB
 Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
 
 

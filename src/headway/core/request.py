@@ -146,6 +146,11 @@ class Content(msgspec.Struct, frozen=True):
     quality: int = 100  # of a lossy form, 0 to 100
     previews: int = 0  # unfinished pictures on the way, spread over the steps
 
+    @property
+    def brought_bytes(self) -> int:
+        """Of pictures that came with it."""
+        return sum(len(picture) for picture in self.pictures) + len(self.mask or b"")
+
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     """Pictures or one video to denoise. All that decides its duration is known on arrival (SPEC F2)."""

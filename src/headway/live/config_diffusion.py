@@ -9,6 +9,7 @@ import msgspec
 
 from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
+from headway.core.artifacts import CARRIED_BYTES_MAX
 from headway.core.errors import ConfigError
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape
@@ -19,6 +20,7 @@ from headway.live.spec import DiffusionSpec, PipelineSpec
 from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
 
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
+_PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byte per colour, and an eighth more
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -87,6 +89,11 @@ def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
         if model.folder is None and model.text_processes + model.decode_processes:
             raise ConfigError(
                 f"{key}.text_processes and decode_processes need {key}.engine = 'torch': stages of a model"
+            )
+        if not model.fps and model.pixels_max * _PICTURE_BYTES > CARRIED_BYTES_MAX:
+            raise ConfigError(
+                f"{key}.pixels_max = {model.pixels_max}: a picture of so many may have more bytes than processes hand "
+                f"each other ({CARRIED_BYTES_MAX}); lower it to {int(CARRIED_BYTES_MAX / _PICTURE_BYTES)}"
             )
         if model.steps > model.steps_max:
             raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")

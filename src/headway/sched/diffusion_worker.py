@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from headway.core.artifacts import Made, RowFailed, StageTimes
+from headway.core.artifacts import CARRIED_BYTES_MAX, TOO_LARGE, Made, RowFailed, RowMade, StageTimes
 from headway.core.effects import Effect, Restart, RunDenoise, Send
 from headway.core.errors import RequestError
 from headway.core.events import DenoiseDone, StepFailed
@@ -92,13 +92,13 @@ class DiffusionWorker:
         timing, rows_run = event.timing, self.machine.open_rows
         self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
-        failed = {failure.seq: failure for failure in event.failed}
+        failed = {failure.seq: failure for failure in (*event.failed, *_too_large(event.made))}
         made = {row.seq: row.made for row in event.made}
         saved = {seq: one.body for seq, things in made.items() for one in things if one.kind == "checkpoint"}
         rows = self.machine.done(event.step, took_ns, failed, saved)
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
-        for failure in event.failed:
+        for failure in failed.values():
             if failure.seq in self._stays:
                 self._fail(self._stays[failure.seq], failure, event.at_ns)
         for row in rows:
@@ -183,6 +183,7 @@ class Sitting(Stay):
         super().__init__(request, epoch, front, seq, at_ns)
         self.done = request.begun
         self._previews, self._is_saved = request.preview_steps, request.save_every > 0
+        self._brought_bytes = request.content.brought_bytes
         self._text_ns = self._encode_ns = self._decode_ns = 0
 
     @property
@@ -204,9 +205,11 @@ class Sitting(Stay):
             self._decode_ns += stages.vae_decode_ns
 
     def told_of(self, made: Sequence[Made]) -> tuple[Made, ...]:
-        """What its front hears of. A checkpoint that made room here is nobody else's; previews are numbered over all
+        """What its front hears of. A checkpoint that made room here is nobody else's, nor is one that no message
+        carries; previews are numbered over all
         replicas, since an engine that goes on from a checkpoint knows only its own."""
-        asked = [one for one in made if one.kind != "checkpoint" or self._is_saved]
+        room = CARRIED_BYTES_MAX - self._brought_bytes  # they travel together when it goes on elsewhere
+        asked = [one for one in made if one.kind != "checkpoint" or (self._is_saved and len(one.body) <= room)]
         return tuple(
             replace(one, index=bisect_right(self._previews, one.steps) - 1) if one.kind == "preview" else one
             for one in asked
@@ -227,3 +230,14 @@ class Sitting(Stay):
             vae_encode_ns=self._encode_ns,
             vae_decode_ns=self._decode_ns,
         )
+
+
+def _too_large(made: Sequence[RowMade]) -> list[RowFailed]:
+    """Rows whose picture or video no message carries."""
+    found: list[RowFailed] = []
+    for row in made:
+        size = max((len(one.body) for one in row.made if one.kind in ("picture", "video")), default=0)
+        if size > CARRIED_BYTES_MAX:
+            why = f"its result has {size} bytes, the limit is {CARRIED_BYTES_MAX}; ask for fewer pixels or frames"
+            found.append(RowFailed(row.seq, TOO_LARGE, why))
+    return found

@@ -67,6 +67,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', size='16x16'", "side_min = 32"),
         ("name='a', sizes=['96x64']", "none of diffusion[0].sizes"),
         ("name='a', sizes=['64x64', '4096x4096']", "pixels_max"),
+        ("name='a', pixels_max=18641352", "lower it to 18641351"),
         ("name='a', steps=300", "above diffusion[0].steps_max = 200"),
         ("name='a', masks=true, edits=false", "masks needs diffusion[0].edits"),
         ("name='a', seconds=[]", "seconds is empty"),

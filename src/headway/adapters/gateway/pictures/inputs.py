@@ -17,6 +17,7 @@ _DATA_URL: Final = re.compile(r"data:(image/[a-z0-9.+-]+);base64,", re.IGNORECAS
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 # Start of frame: all but 0xC4 (tables), 0xC8 (reserved) and 0xCC (arithmetic tables); ITU T.81, table B.1.
 _SOF: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SOS: Final = 0xDA  # start of scan: pixels follow
 _ALONE: Final = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
 
 
@@ -55,7 +56,7 @@ def linked(link: ImageLink, param: str) -> bytes:
 def declared(body: bytes) -> Declared | None:
     """Return what the header says; None for what is no picture of a form that is read."""
     if body[:8] == _PNG:
-        return _sized("png", body[16:20], body[20:24]) if body[12:16] == b"IHDR" and len(body) >= 24 else None
+        return _png(body)
     if body[:3] == b"\xff\xd8\xff":
         return _jpeg(body)
     if body[:4] == b"RIFF" and body[8:12] == b"WEBP":
@@ -68,17 +69,37 @@ def _sized(form: PictureForm, width: bytes, height: bytes) -> Declared | None:
     return found if found.width and found.height else None
 
 
+def _png(body: bytes) -> Declared | None:
+    """The one IHDR counts (PNG, 5.6): decoders that meet a second one before the pixels would follow that."""
+    if body[8:16] != b"\0\0\0\rIHDR" or len(body) < 24:
+        return None
+    at = 33  # behind it
+    while at + 8 <= len(body) and (kind := body[at + 4 : at + 8]) != b"IDAT":
+        if kind == b"IHDR":
+            return None
+        at += 12 + int.from_bytes(body[at : at + 4])
+    return _sized("png", body[16:20], body[20:24])
+
+
 def _jpeg(body: bytes) -> Declared | None:
+    """The one start of frame counts: decoders that meet a second one before the pixels would follow that."""
     at = 2
+    found: Declared | None = None
     while at + 4 <= len(body) and body[at] == 0xFF:
         marker = body[at + 1]
         if marker == 0xFF:  # a fill byte
             at += 1
         elif marker in _ALONE:
             at += 2
-        elif marker in _SOF:
-            return _sized("jpeg", body[at + 7 : at + 9], body[at + 5 : at + 7]) if at + 9 <= len(body) else None
+        elif marker == _SOS:
+            return found
         else:
+            if marker in _SOF:
+                if found is not None or at + 9 > len(body):
+                    return None
+                found = _sized("jpeg", body[at + 7 : at + 9], body[at + 5 : at + 7])
+                if found is None:
+                    return None
             at += 2 + int.from_bytes(body[at + 2 : at + 4])
     return None
 

@@ -38,6 +38,27 @@ def test_a_bomb_is_refused_by_what_it_declares() -> None:
         checked(bytes(bomb), "image", LimitSettings())
 
 
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_a_second_header_that_a_decoder_would_follow_is_refused(form: str) -> None:
+    # SPEC M5: the first one is small, the picture is not
+    small, large = picture(16, 16, form), picture(900, 700, form)
+    if form == "PNG":
+        forged = small[:33] + large[8:]
+    else:
+        at = next(at for at in range(len(small)) if small[at : at + 2] == b"\xff\xc0")
+        frame = small[at : at + 2 + int.from_bytes(small[at + 2 : at + 4])]
+        forged = large[:2] + frame + large[2:]
+    with pytest.raises(RequestError, match="its header is broken"):
+        checked(forged, "image", LimitSettings())
+    assert declared(large) == Declared("png" if form == "PNG" else "jpeg", 900, 700)
+
+
+def test_a_jpeg_without_pixels_is_none() -> None:
+    whole = picture(48, 32, "JPEG")
+    at = whole.index(b"\xff\xda")
+    assert declared(whole[:at]) is None
+
+
 @pytest.mark.parametrize("link", [ImageLink(), ImageLink(file_id="file-1"), ImageLink("data:image/png;base64,???")])
 def test_links_without_a_picture_are_refused(link: ImageLink) -> None:
     with pytest.raises(RequestError) as caught:
