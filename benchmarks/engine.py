@@ -1,4 +1,4 @@
-"""Speed of the LLM engine alone, by plans written by hand: decode at batch 1, 8 and 32, and prefill; graphs on a device.
+"""Speed of the LLM engine alone by plans written by hand: decode at batch 1, 8 and 32, prefill; graphs on a device.
 
 usage: python benchmarks/engine.py [--threads N ...] [--device cuda [--graphs]] [--rounds N]
 
