@@ -7,7 +7,6 @@ import msgspec
 import torch
 
 from headway.engines.llm.config import ModelConfig
-from headway.engines.llm.kernels import pointer
 from headway.engines.llm.kv import KvPool
 from headway.engines.llm.linear import Linear, NativeLinear
 from headway.engines.llm.ops import HeadNorms, NativeOps, Rows
@@ -38,8 +37,9 @@ class _Layer(ctypes.Structure):
     ]
 
 
+_SCRATCH = ("x", "qkv", "attended", "gate_up", "active", "delta")
 _POINTERS = (
-    *("residual", "x", "qkv", "attended", "gate_up", "active", "delta", "cosines", "sines"),
+    *("residual", *_SCRATCH, "cosines", "sines"),
     *("positions", "tables", "owners", "contexts", "starts", "slots"),
 )
 _SIZES = ("rows", "tiles", "table_stride", "hidden", "feed_forward", "heads", "kv_heads", "head_dim", "block")
@@ -68,7 +68,24 @@ class NativeStack:
             for name, linear in _products(layer).items():
                 setattr(filled, name, _Product(*linear.parts()))
         first = _products(layers[0])
-        self._widths = {name: linear.width for name, linear in first.items()}
+        self._widths = (
+            *(config.hidden, first["qkv"].width, config.heads * config.head_dim),
+            *(first["gate_up"].width, config.feed_forward, first["down"].width),
+        )
+        self._step = _Step(
+            cosines=ops.rope.cosines.data_ptr(),
+            sines=ops.rope.sines.data_ptr(),
+            hidden=config.hidden,
+            feed_forward=config.feed_forward,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            block=ops.block_size,
+            eps=config.norm_eps,
+            scale=config.head_dim**-0.5,
+            threads=ops.threads,
+        )
+        self._scratch: tuple[torch.Tensor, ...] = ()
         self._kv: KvPool | None = None
 
     @staticmethod
@@ -80,29 +97,38 @@ class NativeStack:
         )
 
     def run(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
-        """What is left to add to `residual` [rows, hidden], which is changed in place; KV is stored."""
+        """What is left to add to `residual` [rows, hidden], which is changed in place; KV is stored.
+
+        The result is valid until the next run: it lies in buffers that stand from step to step.
+        """
         if self._kv is not kv:
             for filled, (keys, values) in zip(self._array, kv.layers, strict=True):
                 filled.keys, filled.values = keys.data_ptr(), values.data_ptr()
             self._kv = kv
-        config, ops, count = self._config, self._ops, len(residual)
-        x, qkv, attended, gate_up, active, delta = (
-            residual.new_empty(count, width)
-            for width in (
-                *(config.hidden, self._widths["qkv"], config.heads * config.head_dim),
-                *(self._widths["gate_up"], config.feed_forward, self._widths["down"]),
-            )
-        )
-        held = (residual, x, qkv, attended, gate_up, active, delta, ops.rope.cosines, ops.rope.sines)
-        of_rows = (rows.positions, rows.tables, rows.owners, rows.contexts, rows.tile_starts, rows.slots)
-        step = _Step(
-            *(pointer(tensor) for tensor in (*held, *of_rows)),
-            *(count, rows.tile_starts.shape[0] - 1, rows.tables.stride(0), config.hidden, config.feed_forward),
-            *(config.heads, config.kv_heads, config.head_dim, ops.block_size),
-            *(config.norm_eps, config.head_dim**-0.5, ops.threads),
-        )
-        ops.library.hw_layers(ctypes.addressof(self._array), len(self._array), ctypes.addressof(step))
-        return delta[:, : config.hidden]
+        count, step = len(residual), self._step
+        if not self._scratch or len(self._scratch[0]) < count:
+            self._grow(residual)
+        step.residual = residual.data_ptr()
+        for name, tensor in _of_rows(rows):
+            setattr(step, name, tensor.data_ptr())
+        step.rows, step.tiles = count, rows.tile_starts.shape[0] - 1
+        step.table_stride = rows.tables.stride(0)
+        library = self._ops.library
+        library.hw_layers(ctypes.addressof(self._array), len(self._array), ctypes.addressof(step))
+        return self._scratch[-1][:count, : self._config.hidden]
+
+    def _grow(self, residual: torch.Tensor) -> None:
+        """Buffers that hold as many rows; fresh ones every step would cost page faults, or ask for another malloc."""
+        self._scratch = tuple(residual.new_empty(len(residual), width) for width in self._widths)
+        for name, tensor in zip(_SCRATCH, self._scratch, strict=True):
+            setattr(self._step, name, tensor.data_ptr())
+
+
+def _of_rows(rows: Rows) -> tuple[tuple[str, torch.Tensor], ...]:
+    return (
+        *(("positions", rows.positions), ("tables", rows.tables), ("owners", rows.owners)),
+        *(("contexts", rows.contexts), ("starts", rows.tile_starts), ("slots", rows.slots)),
+    )
 
 
 def _products(layer: Layer) -> dict[str, NativeLinear]:

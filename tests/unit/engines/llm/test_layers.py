@@ -15,15 +15,16 @@ from headway.engines.llm.weights import Checkpoint
 CPU = torch.device("cpu")
 
 
-def forward(folder: Path, cache: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of `count` rows of one sequence, and the keys they stored."""
+def made(folder: Path, cache: Path) -> Decoder:
     config = read_config(folder)
     cosines, sines = rope_tables(config, 64, CPU)
     choice = BackendChoice(dtype="float32", kernels="native", threads=1, block_size=8, cache=cache)
-    decoder = Decoder(
-        config, Checkpoint(folder), choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
-    )
-    kv, positions = KvPool(config, 8, 8, 0, CPU), torch.arange(count, dtype=torch.int32)
+    return Decoder(config, Checkpoint(folder), choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice))
+
+
+def forward(decoder: Decoder, folder: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of `count` rows of one sequence, and the keys they stored in a pool of their own."""
+    kv, positions = KvPool(read_config(folder), 8, 8, 0, CPU), torch.arange(count, dtype=torch.int32)
     rows = Rows(
         positions=positions,
         slots=positions.long(),
@@ -42,7 +43,36 @@ def forward(folder: Path, cache: Path, count: int) -> tuple[torch.Tensor, torch.
 def test_one_call_gives_to_the_bit_what_call_by_call_gives(
     tiny_folder: Path, kernel_cache: Path, library, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = forward(tiny_folder, kernel_cache, count)
+    together = forward(made(tiny_folder, kernel_cache), tiny_folder, count)
     monkeypatch.setattr(NativeStack, "suits", staticmethod(lambda layers: False))
-    apart = forward(tiny_folder, kernel_cache, count)
+    apart = forward(made(tiny_folder, kernel_cache), tiny_folder, count)
     assert all(torch.equal(*pair) for pair in zip(together, apart, strict=True))
+
+
+# SPEC B7
+def test_what_earlier_steps_left_in_the_buffers_does_not_matter(
+    tiny_folder: Path, kernel_cache: Path, library: object
+) -> None:
+    decoder = made(tiny_folder, kernel_cache)
+    for count in (7, 40, 2, 7):
+        used = forward(decoder, tiny_folder, count)
+        fresh = forward(made(tiny_folder, kernel_cache), tiny_folder, count)
+        assert all(torch.equal(*pair) for pair in zip(used, fresh, strict=True))
+
+
+# SPEC E1
+def test_steps_use_the_same_buffers_until_a_larger_one_comes(
+    tiny_folder: Path, kernel_cache: Path, library: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown: list[int] = []
+    grow = NativeStack._grow
+
+    def seen(stack: NativeStack, residual: torch.Tensor) -> None:
+        grown.append(len(residual))
+        grow(stack, residual)
+
+    monkeypatch.setattr(NativeStack, "_grow", seen)
+    decoder = made(tiny_folder, kernel_cache)
+    for count in (7, 2, 7, 40, 39):
+        forward(decoder, tiny_folder, count)
+    assert grown == [7, 40]
