@@ -100,6 +100,15 @@ def test_pictures_edits_and_streams(studio: Studio) -> None:
     stream = studio.client.images.generate(model="painter", prompt="x", stream=True, partial_images=2)
     kinds = [event.type for event in stream]
     assert kinds == ["image_generation.partial_image"] * 2 + ["image_generation.completed"]
+    stream = studio.client.images.generate(
+        model="painter", prompt="a red circle", stream=True, n=2, extra_body={"seed": 20}
+    )
+    last = list(stream)
+    assert [(event.type, (event.model_extra or {})["index"]) for event in last] == [
+        ("image_generation.completed", 0),
+        ("image_generation.completed", 1),
+    ]
+    assert [base64.b64decode(event.b64_json) for event in last] == alone[:2]
     with pytest.raises(openai.BadRequestError, match="guidance_scale"):
         studio.draw(guidance_scal=1)
     with pytest.raises(openai.NotFoundError):

@@ -134,10 +134,11 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True):
     background: str = "opaque"
     output_format: str
     partial_image_index: int | msgspec.UnsetType = msgspec.UNSET
+    index: int = 0  # which of n pictures
 
 
 def partial_event(kind: str, asked: Asked, made: Made, index: int, created: int) -> bytes:
-    """Render a picture on its way; `kind` is image_generation or image_edit."""
+    """Render a picture on its way, the first of n; `kind` is image_generation or image_edit."""
     name = f"{kind}.partial_image"
     frame = _Frame(
         type=name,
@@ -150,12 +151,38 @@ def partial_event(kind: str, asked: Asked, made: Made, index: int, created: int)
     return _event(name, _encode(frame))
 
 
-def completed_event(kind: str, answer: ImageAnswer) -> bytes:
-    """Render the finished picture with all that a whole answer has."""
+def completed_events(kind: str, answer: ImageAnswer) -> list[bytes]:
+    """Render each finished picture in an event of its own, with all that a whole answer has. The `usage` of the events
+    adds up to that of the answer; cost and time are of the whole request in each."""
     name = f"{kind}.completed"
     rest = {field: getattr(answer, field) for field in answer.__struct_fields__ if field not in ("data", "created")}
-    whole = {"type": name, "b64_json": answer.data[0].b64_json, "created_at": answer.created, **rest}
-    return _event(name, _encode({key: value for key, value in whole.items() if value is not msgspec.UNSET}))
+    rest = {field: value for field, value in rest.items() if value is not msgspec.UNSET}
+    shares = _shares(answer.usage, len(answer.data))
+    return [
+        _event(
+            name,
+            _encode(
+                {
+                    "type": name,
+                    "b64_json": one.b64_json,
+                    "created_at": answer.created,
+                    "index": index,
+                    "seed": one.seed,
+                    **rest,
+                    "usage": usage,
+                }
+            ),
+        )
+        for index, (one, usage) in enumerate(zip(answer.data, shares, strict=True))
+    ]
+
+
+def _shares(whole: ImageUsage, count: int) -> list[ImageUsage]:
+    """What went in counts with the first picture, what came out in equal parts."""
+    part, nothing = whole.output_tokens // count, TokenDetails(0, 0)
+    made = TokenDetails(0, part)
+    first = ImageUsage(whole.input_tokens, part, whole.input_tokens + part, whole.input_tokens_details, made)
+    return [first, *(ImageUsage(0, part, part, nothing, made) for _ in range(count - 1))]
 
 
 def _event(name: str, body: bytes) -> bytes:

@@ -40,8 +40,6 @@ def check_answer(body: PictureBody, *, is_async: bool) -> None:
         raise invalid("partial_images", "`partial_images` needs `stream`, or the header `prefer: respond-async`.")
     if body.stream and is_async:
         raise invalid("stream", "`stream` and `prefer: respond-async` exclude each other.")
-    if body.stream and (body.n or 1) > 1:
-        raise invalid("n", f"`n` is {body.n}; a stream has one picture.")
     if body.stream and body.response_format == "url":
         raise invalid("response_format", "A stream carries its pictures itself: leave `response_format` out.")
     if body.webhook_url is not None and not is_async:

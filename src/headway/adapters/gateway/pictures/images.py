@@ -13,7 +13,7 @@ from headway.adapters.gateway.job_ports import Durable, Held, IdempotencyKey, Ke
 from headway.adapters.gateway.pictures.answers import (
     MEDIA_TYPES,
     ImageAnswer,
-    completed_event,
+    completed_events,
     cost_of,
     image_answer,
     partial_event,
@@ -204,7 +204,8 @@ async def _reply(call: Call, answer: ImageAnswer) -> None:
     if call.stream is None:
         await call.exchange.respond(200, _encode(answer))
     else:
-        await call.exchange.write(completed_event(call.stream, answer))
+        for event in completed_events(call.stream, answer):
+            await call.exchange.write(event)
         await call.exchange.finish(b"")
 
 

@@ -94,7 +94,6 @@ def test_without_a_seed_another_one_is_taken_each_time_and_told() -> None:
         ({"background": "transparent"}, "background", "no transparent parts"),
         ({"strength": 0.5}, "strength", "bring a picture"),
         ({"partial_images": 2}, "partial_images", "stream"),
-        ({"stream": True, "n": 2}, "n", "one picture"),
         ({"lora": [{"id": "outline", "scale": 1}]}, "lora", "no adapter `outline`"),
         ({"lora": [{"id": "outline", "scale": 0}]}, "lora", "none are loaded"),
         ({"model": "toy"}, "model", "generates text, not image"),
@@ -289,6 +288,26 @@ def test_one_key_is_one_run_and_another_body_is_a_conflict() -> None:
         assert len(studio.painter.painted) == 1
         other = await studio.draw(key, seed=1)
         assert (other.status, other.json()["error"]["code"]) == (409, "idempotency_conflict")
+
+    run(test)
+
+
+def test_a_stream_of_several_pictures_says_which_is_which() -> None:
+    # SPEC H1
+    async def test() -> None:
+        studio = Studio()
+        whole = (await studio.draw(n=3, seed=5)).json()
+        reply = await studio.draw(stream=True, n=3, seed=5, partial_images=2)
+        events = [json.loads(event) for event in reply.events]
+        assert [event["type"].rpartition(".")[2] for event in events] == ["partial_image"] * 2 + ["completed"] * 3
+        assert [(event["partial_image_index"], event["index"]) for event in events[:2]] == [(0, 0), (1, 0)]
+        made = events[2:]
+        assert [event["index"] for event in made] == [0, 1, 2]
+        assert [event["seed"] for event in made] == whole["seeds"] == [5, 6, 7]
+        assert [event["b64_json"] for event in made] == [one["b64_json"] for one in whole["data"]]
+        for name in ("input_tokens", "output_tokens", "total_tokens"):
+            assert sum(event["usage"][name] for event in made) == whole["usage"][name]
+        assert {event["gpu_seconds"] for event in made} == {whole["gpu_seconds"]}
 
     run(test)
 
