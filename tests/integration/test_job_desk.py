@@ -19,7 +19,7 @@ from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
-from headway.core.request import DiffusionRequest, Request
+from headway.core.request import Content, DiffusionRequest, Request
 from headway.core.units import Ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
@@ -484,6 +484,16 @@ def test_settings_that_cannot_work_together_are_refused(given: JobSettings, key:
 def test_a_shared_table_needs_shared_objects() -> None:
     with pytest.raises(ConfigError, match=r"storage\.url"):
         objects_folder("postgresql://host/db")
+
+
+def test_what_came_with_a_job_is_its_tenants_to_use_again(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("video_1", content=Content("cat", pictures=(b"first", b"second"), form="mp4")))
+        assert await rig.jobs.pictures("video_1", TENANT) == (b"first", b"second")
+        assert await rig.jobs.pictures("video_1", TenantId("other")) == ()
+        assert await rig.jobs.pictures("video_2", None) == ()
+
+    on_desk(tmp_path, test)
 
 
 def test_a_paused_queue_stays_paused_over_a_restart_and_goes_on_from_its_checkpoints(tmp_path: Path) -> None:

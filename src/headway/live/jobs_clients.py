@@ -31,7 +31,7 @@ from headway.adapters.webhooks.send import Webhooks
 from headway.core.errors import RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.jobs import OVER, JobEvent, JobStored, RowLost
-from headway.core.request import Slo
+from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.live.jobs_table import Tables
 
@@ -165,6 +165,11 @@ class ClientDesk:
             return False
         await self._store.delete_below(job_prefix(record.tenant, job))
         return await self._tables.ask(lambda: self._tables.clients.delete(job, tenant)) is not None
+
+    async def pictures(self, job: str, tenant: TenantId | None) -> tuple[bytes, ...]:
+        """See the port."""
+        body = await self._tables.ask(lambda: self._tables.clients.request(job, tenant))
+        return () if body is None else msgspec.msgpack.decode(body, type=DiffusionRequest).content.pictures
 
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
         """See the port."""

@@ -163,6 +163,10 @@ class Jobs(Protocol):
         """Put a waiting one directly before another waiting one of the same tenant. RequestError 409: not waiting."""
         ...
 
+    async def pictures(self, job: str, tenant: TenantId | None) -> tuple[bytes, ...]:
+        """What came with its request, as the client sent it; nothing where there is no such job."""
+        ...
+
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
         """One output; None where the job or the output is unknown or has expired."""
         ...

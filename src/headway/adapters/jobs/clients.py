@@ -73,6 +73,11 @@ class ClientTable:
         """One job."""
         return self._database.run(lambda c: find_job(c, job, tenant))
 
+    def request(self, job: str, tenant: str | None) -> bytes | None:
+        """As it was stored."""
+        wanted = select(inputs.c.body).join_from(inputs, jobs).where(jobs.c.id == job, *of_tenant(tenant))
+        return self._database.run(lambda c: c.execute(wanted).scalar_one_or_none())
+
     def _must(self, connection: Connection, job: str) -> JobRecord:
         found = find_job(connection, job, None)
         if found is None:

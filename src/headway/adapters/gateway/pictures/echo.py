@@ -16,7 +16,7 @@ class ImageEcho(msgspec.Struct, frozen=True):
 
 
 class VideoEcho(msgspec.Struct, frozen=True):
-    """Of a video. `body` is what a remix starts from; a picture that came with it is not kept."""
+    """Of a video. `body` is what a remix starts from, with the picture that the job keeps."""
 
     size: str
     seconds: int

@@ -154,10 +154,9 @@ class PictureRoutes:
         asked = parse_body(await self._door.body(exchange), RemixBody)
         view = await self._desk.view("video", job, tenant)
         echo = msgspec.json.decode(view.echo, type=VideoEcho)
-        if echo.has_reference:
-            raise invalid("id", f"Video `{job[:256]}` began with a picture, which is not kept; make a new one with it.")
         body = msgspec.structs.replace(echo.body, prompt=asked.prompt)
-        came = Read(Files(), digest(exchange.path, body, Files()))
+        files = Files(await self._jobs.jobs.pictures(job, owner(tenant)) if echo.has_reference else ())
+        came = Read(files, digest(exchange.path, body, files))
         await self._make(exchange, self._caller(exchange, tenant, VIDEOS), body, came, job)
 
     async def _make(

@@ -90,7 +90,7 @@ class VideoBody(DiffusionBody, frozen=True, kw_only=True):
 
 
 class RemixBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of `POST /v1/videos/{id}/remix`: the same video with another prompt."""
+    """Body of `POST /v1/videos/{id}/remix`: the same video with another prompt, from the same picture if it had one."""
 
     prompt: Prompt
 

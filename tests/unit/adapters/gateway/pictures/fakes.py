@@ -184,6 +184,9 @@ class MemoryJobs:
     async def reorder(self, job: str, tenant: TenantId | None, before: str) -> JobView | None:
         return self.rows[job]
 
+    async def pictures(self, job: str, tenant: TenantId | None) -> tuple[bytes, ...]:
+        return self.news[job].request.content.pictures
+
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
         return self.bodies.get((job, kind, index))
 

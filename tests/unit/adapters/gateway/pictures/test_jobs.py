@@ -1,10 +1,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.adapters.gateway.pictures.fakes import FILMER, KEYED, Studio, form, picture
+from tests.unit.adapters.gateway.pictures.fakes import FILMER, FILMS, KEYED, Studio, data_url, form, picture
 
 from headway.adapters.gateway.job_ports import Body, JobError
+from headway.adapters.gateway.ports import ModelCard
 from headway.core.ids import RequestId
 
 
@@ -173,6 +175,27 @@ def test_a_remix_keeps_everything_but_the_words() -> None:
         assert (remix["remixed_from_video_id"], remix["prompt"]) == (job["id"], "a blue one")
         assert remix["parameters"] == job["parameters"]  # the minted seed too
         assert (await studio.post("/v1/videos/video_nope/remix", {"prompt": "x"})).status == 404
+        again = (await studio.post(f"/v1/videos/{remix['id']}/remix", {"prompt": "a green one"})).json()
+        assert (again["remixed_from_video_id"], again["prompt"]) == (remix["id"], "a green one")
+        assert again["parameters"] == job["parameters"]
+
+    run(test)
+
+
+def test_a_remix_of_a_video_that_began_with_a_picture_begins_with_it_too() -> None:
+    async def test() -> None:
+        studio = Studio()
+        looks = msgspec.structs.replace(FILMS, edits=True)
+        studio.painter.cards[2] = ModelCard(FILMER, ("video",), 0, 1, 0, 0, pictures=looks)
+        link = {"image_url": data_url(picture(colour=200))}
+        job = (await studio.film(input_reference=link, strength=0.7)).json()
+        remix = (await studio.post(f"/v1/videos/{job['id']}/remix", {"prompt": "a blue one"})).json()
+        again = (await studio.post(f"/v1/videos/{remix['id']}/remix", {"prompt": "a green one"})).json()
+        brought = [studio.jobs.news[one["id"]].request.content for one in (job, remix, again)]
+        assert [content.pictures for content in brought] == [(picture(colour=200),)] * 3
+        assert [content.prompt for content in brought] == ["a red circle", "a blue one", "a green one"]
+        assert again["parameters"] == job["parameters"]
+        assert again["parameters"]["strength"] == 0.7
 
     run(test)
 
