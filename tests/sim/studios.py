@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId
 from headway.core.request import Request
+from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.nodes import ControlNode, DiffusionNode, FrontConfig, FrontNode
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import Room
@@ -35,11 +36,12 @@ class Studio:
         seed: int = 0,
         log: bool = False,
         checks: bool = False,
+        shapes: ShapePoolParams | None = None,
     ) -> None:
         self.sim = Simulation(SimParams(network=NetworkParams(latency_ns=0), flush_ns=0, log=log, check=checks))
         self.pools = [DiffusionPool(replace(pool, kind="diffusion"), CATALOGUE, seed) for pool in pools]
         self.sim.add(FRONT, Machine(lambda _: FrontNode(FRONT, front)))
-        self.sim.add(CONTROL, Machine(lambda _: ControlNode(CONTROL, None)))
+        self.sim.add(CONTROL, Machine(lambda _: ControlNode(CONTROL, None, shapes=shapes)))
         for pool in self.pools:
             for place, node in enumerate(pool.replicas):
                 self.sim.add(node, pool.machine(place))

@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 import msgspec
 import pytest
+from tests.sim.studios import Studio
 from tests.sim.workloads import ENGINE, fleet, mix, request, run
 
 import headway
@@ -14,7 +15,7 @@ from headway.adapters.telemetry.jsonl import evidence_lines
 from headway.core.decisions import Decision, Layer
 from headway.core.effects import Record, Send
 from headway.core.events import DrainAsked, MessageArrived
-from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.messages import Finished, Probed, Report
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, Slo
@@ -25,12 +26,14 @@ from headway.sched.fleet.breaker import BreakerParams
 from headway.sched.fleet.health import HealthParams
 from headway.sched.fleet.hedge import HedgeParams
 from headway.sched.fleet.migration import MigrationParams
+from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import PdPools
 from headway.sched.watch import Silence
 from headway.sim.fleet import CONTROL, DIFFUSION_MODEL, FRONT, Fleet
+from headway.sim.pools import PoolParams
 
 # Who decides what, and the layer it belongs to (docs/telemetry.md shows the same table).
 LAYERS: Final[dict[tuple[str, str], Layer]] = {
@@ -44,6 +47,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("front", "hedge"): "pool",
     ("control", "drain"): "pool",
     ("control", "migrate"): "pool",
+    ("control", "reshape"): "pool",
     ("worker", "admit"): "batch",
     ("worker", "order"): "batch",
     ("worker", "chunk"): "step",
@@ -58,6 +62,7 @@ A, B = NodeId("rep-0"), NodeId("rep-1")
 SOURCE = Path(headway.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs/telemetry.md"
 
+World = Fleet | Studio
 Made = tuple[str, str, str]  # who, kind, level
 
 
@@ -122,6 +127,25 @@ def moved() -> Fleet:
     return ran
 
 
+def reshaped() -> Studio:
+    """Large pictures for one replica, and two that wait for small ones: what control decides of diffusion replicas."""
+    split = 512 * 512
+    pool = PoolParams(
+        name="small",
+        kind="diffusion",
+        model="SD3.5-medium",
+        replicas=2,
+        diffusion=DiffusionParams(pixels_max=split),
+    )
+    large = DiffusionParams(pixels_min=split + 1)
+    pools = pool, msgspec.structs.replace(pool, name="large", replicas=1, diffusion=large)
+    ran = Studio(*pools, log=True, shapes=ShapePoolParams(cold_start_s=1.0, hold_s=0.0))
+    return ran.run(
+        DiffusionRequest(RequestId(f"pic-{n}"), TenantId("t"), ModelId("SD3.5-medium"), 28, 1024, 1024, n, NS_PER_MS)
+        for n in range(8)
+    )
+
+
 def failing() -> Fleet:
     """Prompts that take longer than replicas may be silent, and bad health checks: what a front does about failure."""
     front = FrontConfig(
@@ -156,12 +180,13 @@ WORLDS = {
     "split": split,
     "pulled": pulled,
     "moved": moved,
+    "reshaped": reshaped,
     "failing": failing,
     "painted": painted,
 }
 
 
-def made(ran: Fleet) -> Iterator[Made]:
+def made(ran: World) -> Iterator[Made]:
     """Every decision that left a node, with who made it."""
     for turn in ran.sim.log.turns():
         who = {FRONT: "front", CONTROL: "control"}.get(turn.node, "worker")
@@ -216,7 +241,7 @@ def _texts(function: ast.FunctionDef, value: ast.expr) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def worlds() -> dict[str, Fleet]:
+def worlds() -> dict[str, World]:
     return {name: build() for name, build in WORLDS.items()}
 
 
@@ -227,19 +252,19 @@ def test_every_kind_that_the_source_makes_has_a_layer_and_the_table_no_other() -
     assert {level for _, level in written()} <= set(get_args(Layer))
 
 
-def test_small_worlds_make_every_decision_of_the_table(worlds: dict[str, Fleet]) -> None:
+def test_small_worlds_make_every_decision_of_the_table(worlds: dict[str, World]) -> None:
     # SPEC L-5
     assert {(who, kind) for ran in worlds.values() for who, kind, _ in made(ran)} == set(LAYERS)
 
 
-def test_a_decision_carries_the_layer_of_its_kind(worlds: dict[str, Fleet]) -> None:
+def test_a_decision_carries_the_layer_of_its_kind(worlds: dict[str, World]) -> None:
     # SPEC L-5
     found = {one for ran in worlds.values() for one in made(ran)}
     assert sorted(found) == sorted((who, kind, level) for (who, kind), level in LAYERS.items())
 
 
 @pytest.mark.parametrize("name", ["crowded", "split"])
-def test_evidence_groups_by_layer(worlds: dict[str, Fleet], name: str) -> None:
+def test_evidence_groups_by_layer(worlds: dict[str, World], name: str) -> None:
     # SPEC L-5
     records = [stream.evidence for stream in worlds[name].sim.clients.streams.values() if stream.evidence is not None]
     lines = evidence_lines(records).splitlines()

@@ -24,6 +24,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "cost": "pools.belief",
     "executor": "pools.worker",
     "fleet.migration": "migration",
+    "fleet.shape_pools": "shape_pools",
     "model.replicas": "pools.replicas",
     "engine.block_size": "pools.engine.block_size",
     "engine.kv_blocks": "pools.engine.kv_blocks",

@@ -110,3 +110,12 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
     transfer: TransferId
     reason: str
+
+
+class MigrationEnded(msgspec.Struct, frozen=True, tag=True):
+    """Worker -> control."""
+
+    request: RequestId
+    transfer: TransferId
+    moved: bool
+    reason: str

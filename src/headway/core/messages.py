@@ -13,6 +13,7 @@ from headway.core.handover import Commit as Commit
 from headway.core.handover import Handover as Handover
 from headway.core.handover import MigrateReserve as MigrateReserve
 from headway.core.handover import MigrateReserved as MigrateReserved
+from headway.core.handover import MigrationEnded as MigrationEnded
 from headway.core.handover import PrefixPull as PrefixPull
 from headway.core.handover import Pulling as Pulling
 from headway.core.handover import Release as Release
@@ -22,6 +23,8 @@ from headway.core.handover import StageSent as StageSent
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.reports import ReplicaReport
 from headway.core.request import FinishReason, Request
+from headway.core.shape_moves import Reshape as Reshape
+from headway.core.shape_moves import Reshaped as Reshaped
 from headway.core.units import Ns
 
 
@@ -220,15 +223,6 @@ class Undrain(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class MigrationEnded(msgspec.Struct, frozen=True, tag=True):
-    """Worker -> control."""
-
-    request: RequestId
-    transfer: TransferId
-    moved: bool
-    reason: str
-
-
 # Between fronts and control: one budget for several fronts
 
 
@@ -292,6 +286,8 @@ Message = (
     | Abort
     | Pulling
     | Migrate
+    | Reshape
+    | Reshaped
     | Drain
     | Undrain
     | MigrationEnded

@@ -58,7 +58,7 @@ def build_node(recipe: Recipe) -> BuiltNode:
     if spec.diffusion is not None:
         cost = recipe.cost or spec.diffusion.cost
         machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost))
-        node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig())
+        node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
 

@@ -44,6 +44,7 @@ from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettin
 from headway.live.stores import TelemetrySettings
 from headway.sched.executor.buckets import Buckets
 from headway.sched.fleet.migration import MigrationParams
+from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.llm.params import LlmParams
 from headway.sched.nodes import FrontConfig
 
@@ -69,9 +70,10 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the control node may do with running requests."""
+    """What the control node may do with running requests, and with replicas."""
 
     migration: MigrationParams | None = None  # unset: requests stay where they run
+    shape_pools: ShapePoolParams | None = None  # unset: replicas keep their diffusion[].pools
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -213,6 +215,8 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     names = names_of(config)
     check_sheet(gateway_settings(config).prices, check_models(names, sources))
     check_diffusion(config.diffusion)
+    if config.fleet.shape_pools is not None and all(len(model.pools) < 2 for model in config.diffusion):
+        raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
     check_quotas(config.front, config.auth)
     check_processes(config.server.processes, names)
     check_front(config.front, sum(model.replicas for model in names.own))

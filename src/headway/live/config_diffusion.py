@@ -18,6 +18,7 @@ from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.denoise_warmup import Probes
 from headway.live.spec import DiffusionSpec, PipelineSpec
 from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
+from headway.sched.diffusion.warming import Stock
 
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
 _PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byte per colour, and an eighth more
@@ -34,6 +35,14 @@ class SyntheticDenoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     megapixel_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0  # added per step and megapixel of its pictures
 
 
+class SizePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Replicas that take only some sizes, so that short work does not wait for long."""
+
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # to begin with: fleet.shape_pools lets them move
+    pixels_min: Annotated[int, msgspec.Meta(ge=0)] = 0  # of a request, all frames
+    pixels_max: Count | None = None  # unset: any
+
+
 class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model that makes pictures, or with `fps` videos. Several: one table each."""
 
@@ -48,6 +57,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
     decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
+    pools: tuple[SizePool, ...] = ()  # of the replicas, by size, their numbers adding up; empty: each takes every size
     size: Name = "64x64"  # of a request that names none: WIDTHxHEIGHT
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
     multiple: Count = 8  # both sides are multiples of it: pixels of one latent token
@@ -101,6 +111,7 @@ def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
             raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
         if not model.seconds:
             raise ConfigError(f"{key}.seconds is empty; name at least one length")
+        _check_pools(f"{key}.pools", model)
         belief = DenoiseCost(believed_cost(model))
         try:
             check(model.scheduler, belief)
@@ -119,6 +130,28 @@ def _check_size(key: str, size: str, model: DiffusionSettings) -> None:
     if min(width, height) < model.side_min or width * height > model.pixels_max:
         limits = f"side_min = {model.side_min} and pixels_max = {model.pixels_max}"
         raise ConfigError(f"{key} has {size}, outside of {limits}")
+
+
+def _check_pools(key: str, model: DiffusionSettings) -> None:
+    """Every replica is in one pool, and every named shape is taken by one."""
+    if not model.pools:
+        return
+    count = sum(pool.replicas for pool in model.pools)
+    if count != model.replicas:
+        raise ConfigError(f"{key} have {count} replicas and replicas = {model.replicas}; let them add up")
+    if model.scheduler.pixels_min or model.scheduler.pixels_max is not None:
+        raise ConfigError(f"{key} and scheduler.pixels_min, pixels_max say the same thing; leave the latter out")
+    for pool in model.pools:
+        if pool.pixels_max is not None and pool.pixels_min > pool.pixels_max:
+            raise ConfigError(f"{key}: pixels_min = {pool.pixels_min} is above pixels_max = {pool.pixels_max}")
+    for shape, _ in _probes(model).batches:
+        if not any(_is_in(shape, pool) for pool in model.pools):
+            size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {shape.pixels} pixels"
+            raise ConfigError(f"{key}: none takes {size}, which size, sizes and seconds name")
+
+
+def _is_in(shape: DenoiseShape, pool: SizePool) -> bool:
+    return pool.pixels_min <= shape.pixels and (pool.pixels_max is None or shape.pixels <= pool.pixels_max)
 
 
 def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
@@ -158,13 +191,27 @@ def denoiser_params(model: DiffusionSettings) -> DenoiserParams:
     return DenoiserParams(step_ns=round(device.step_ms * 1e6), pixel_ns=device.megapixel_ms)
 
 
-def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
-    """What a replica of it runs."""
-    cost = believed_cost(model)
+def _pool_of(model: DiffusionSettings, place: int) -> SizePool | None:
+    """The pool of its replica number `place`; None: there are none."""
+    for pool in model.pools:
+        if place < pool.replicas:
+            return pool
+        place -= pool.replicas
+    return None
+
+
+def diffusion_spec(model: DiffusionSettings, place: int = 0) -> DiffusionSpec:
+    """What replica number `place` of it runs. It warms the shapes of its own pool before it is ready."""
+    cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), _probes(model), model.scheduler
+    stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps)
+    if pool is not None:
+        own = tuple(batch for batch in probes.batches if _is_in(batch[0], pool))
+        probes = msgspec.structs.replace(probes, batches=own)
+        scheduler = msgspec.structs.replace(scheduler, pixels_min=pool.pixels_min, pixels_max=pool.pixels_max)
     if model.folder is None:
-        return DiffusionSpec(model.scheduler, denoiser_params(model), cost)
+        return DiffusionSpec(scheduler, denoiser_params(model), cost, stock=stock)
     return DiffusionSpec(
-        model.scheduler,
+        scheduler,
         cost=cost,
         pipeline=PipelineSpec(
             folder=str(Path(model.folder).expanduser().absolute()),
@@ -177,7 +224,8 @@ def diffusion_spec(model: DiffusionSettings) -> DiffusionSpec:
             text_processes=model.text_processes,
             decode_processes=model.decode_processes,
         ),
-        probes=_probes(model),
+        probes=probes if probes.batches else None,
+        stock=stock,
     )
 
 

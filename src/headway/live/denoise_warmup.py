@@ -12,18 +12,17 @@ import msgspec
 
 from headway.core.artifacts import StageTimes
 from headway.core.errors import EngineError
-from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.ports import DenoiseEngine
 from headway.core.reports import DenoiseCoefficients
-from headway.core.request import Content, DenoiseShape, DiffusionRequest
+from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.diffusion import tokens_of
 from headway.cost.nonnegative import solve_nonnegative
+from headway.sched.diffusion.warming import Stock, warming
 
 log = logging.getLogger(__name__)
 _STEPS: Final = 2  # of every measured request; one that is only warmed runs one
 _RUNS: Final = 3  # of every kind; the first is not measured
-_GUIDED: Final = 2.0  # a guidance scale that takes a second pass, where the model has one
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -101,22 +100,7 @@ def _measured(engine: DenoiseEngine, probes: Probes, shape: DenoiseShape, pictur
 
 
 def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:
-    return DiffusionRequest(
-        id=RequestId(f"req-warm-up-{number}"),
-        tenant=TenantId("warm-up"),
-        model=ModelId("warm-up"),
-        steps=steps,
-        height=shape.height,
-        width=shape.width,
-        seed=number,
-        arrived_ns=0,
-        frames=shape.frames,
-        fps=probes.fps,
-        guidance_scale=_GUIDED if shape.passes > 1 else 1.0,
-        passes=shape.passes,
-        n=pictures,
-        content=Content(f"warm up {number}", form=probes.form),  # of its own: prompts may be cached
-    )
+    return warming(Stock(form=probes.form, fps=probes.fps), shape, pictures, number, steps)
 
 
 def _run(engine: DenoiseEngine, requests: Sequence[DiffusionRequest]) -> StageTimes:

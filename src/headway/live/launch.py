@@ -24,12 +24,12 @@ from headway.live.byte_tokens import byte_tokenizer
 from headway.live.clock import Clock, unix_s
 from headway.live.config import Config, gateway_settings, names_of
 from headway.live.config_checks import replica_id
-from headway.live.config_diffusion import DiffusionSettings, diffusion_spec, picture_card
+from headway.live.config_diffusion import diffusion_spec, picture_card
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.front_spec import Address
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
 from headway.live.run import CONTROL, FRONT, Live, Plan
-from headway.live.spec import LlmSpec, ReplicaSpec
+from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
 
 if TYPE_CHECKING:
     from headway.live.jobs import JobDesk
@@ -77,7 +77,7 @@ def _find(model: ModelSettings, is_synthetic: bool, progress: Progress) -> Serve
 def plan(config: Config, served: Sequence[Served]) -> Plan:
     """What to start. Replicas are numbered over all models, in their order."""
     models = [model for model in served for _ in range(model.replicas)]
-    painters = [model for model in config.diffusion for _ in range(model.replicas)]
+    painters = [(model, place) for model in config.diffusion for place in range(model.replicas)]
     replicas = tuple(
         ReplicaSpec(
             node=replica_id(number),
@@ -91,7 +91,8 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         for number, model in enumerate(models)
     )
     replicas += tuple(
-        _painter(config, replica_id(number), model) for number, model in enumerate(painters, start=len(models))
+        _painter(config, replica_id(number), diffusion_spec(*painter), painter[0].name)
+        for number, painter in enumerate(painters, start=len(models))
     )
     return Plan(
         replicas,
@@ -105,16 +106,17 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         aliases=config.aliases,
         processes=config.server.processes,
         pictures=tuple(picture_card(model, unix_s()) for model in config.diffusion),
+        shape_pools=config.fleet.shape_pools,
     )
 
 
-def _painter(config: Config, node: NodeId, model: DiffusionSettings) -> ReplicaSpec:
+def _painter(config: Config, node: NodeId, spec: DiffusionSpec, model: str) -> ReplicaSpec:
     return ReplicaSpec(
         node=node,
-        model=ModelId(model.name),
+        model=ModelId(model),
         listeners=(FRONT, CONTROL),
         control=CONTROL,
-        diffusion=diffusion_spec(model),
+        diffusion=spec,
         event_logs=config.telemetry.event_logs,
         drain_s=config.supervisor.drain_s,
     )

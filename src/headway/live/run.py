@@ -38,6 +38,7 @@ from headway.live.supervisor import Supervisor
 from headway.live.upstream_fleet import UpstreamFleet
 from headway.live.upstream_ports import Surroundings
 from headway.sched.fleet.migration import MigrationParams
+from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.nodes import ControlNode, FrontConfig, FrontNode, wholes
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     aliases: Mapping[str, str] = {}
     processes: int = 1  # that relay, this one included
     pictures: tuple[ModelCard, ...] = ()  # of diffusion models
+    shape_pools: ShapePoolParams | None = None  # None: their replicas keep the sizes that they begin with
 
     @property
     def relays(self) -> bool:
@@ -83,7 +85,7 @@ class Live:
         self._is_shared = plan.processes > 1
         self.front = FrontNode(FRONT, plan.front, CONTROL if self._is_shared else None, plan.processes)
         shared = wholes(plan.front, plan.processes) if self._is_shared else None
-        self.control = ControlNode(CONTROL, plan.migration, shared)
+        self.control = ControlNode(CONTROL, plan.migration, shared, plan.shape_pools)
         self.fronts = Fronts(self.hub, self._feed_control, self.serving.records)
         self.fronts.tell = tell
         self.serving.fronts = self.fronts.view

@@ -11,6 +11,7 @@ from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.denoise_warmup import Probes
 from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.warming import Stock
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
@@ -99,6 +100,7 @@ class DiffusionSpec(msgspec.Struct, frozen=True):
     cost: DenoiseCoefficients | None = None  # believed at first, corrected by what plans take; None: no belief
     pipeline: PipelineSpec | None = None
     probes: Probes | None = None  # that correct `cost` before the replica is ready
+    stock: Stock = Stock()  # the shapes of its model, those of other shape pools included
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True):

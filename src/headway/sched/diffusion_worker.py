@@ -28,7 +28,9 @@ from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns, s_from_ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.numbers import DiffusionNumbers
+from headway.sched.diffusion.warming import Stock
 from headway.sched.reporter import Numbers, Rates, Reporter
+from headway.sched.reshaping import Reshaping
 from headway.sched.stays import Stay, Sums
 from headway.sched.step_watch import StepWatch
 
@@ -38,8 +40,9 @@ ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan failed as a wh
 class DiffusionWorker:
     """Appends what must be done to `out`, which the node hands to its driver."""
 
-    def __init__(self, machine: DiffusionMachine, reporter: Reporter) -> None:
+    def __init__(self, machine: DiffusionMachine, reporter: Reporter, stock: Stock) -> None:
         self.out: list[Effect] = []
+        self.reshaping = Reshaping(machine, stock, reporter.changed, self.out)
         self.machine, self.reporter, self.rates = machine, reporter, Rates()
         self.numbers = DiffusionNumbers(machine)
         self.is_draining = False
@@ -57,8 +60,11 @@ class DiffusionWorker:
             return
         if held is not None:  # the front has moved on to a newer epoch; the old stay ends without an answer
             self._drop(held)
-        if self.is_draining or not isinstance(request, DiffusionRequest):
-            code = "draining" if self.is_draining else "unservable"
+        is_leaving = self.is_draining or self.reshaping.is_preparing
+        if isinstance(request, DiffusionRequest):
+            is_leaving = is_leaving or self.reshaping.was_for(request)
+        if is_leaving or not isinstance(request, DiffusionRequest):
+            code = "draining" if is_leaving else "unservable"
             self.out.append(Send(front, Refused(request.id, epoch, code, f"{self._replica} takes no such request")))
             return
         try:
@@ -89,6 +95,10 @@ class DiffusionWorker:
 
     def step_done(self, event: DenoiseDone) -> None:
         """Tell fronts of progress, of what was made, and of ends."""
+        if event.step < 0:  # nobody asked for it
+            self._watch.end()
+            self.reshaping.done(event)
+            return
         timing, rows_run = event.timing, self.machine.open_rows
         self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
@@ -113,11 +123,21 @@ class DiffusionWorker:
     def step_failed(self, event: StepFailed) -> None:
         """The engine failed and holds nothing any more: other replicas go on with its requests."""
         self._watch.end()
+        if event.step < 0:
+            self.reshaping.failed(event.at_ns, event.error)
+            return
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
+        if self.reshaping.is_moving:
+            before = len(self.out)
+            patience_ns = self.reshaping.pump(at_ns)
+            if len(self.out) > before and self.reshaping.is_preparing:
+                self._watch.begin(patience_ns, at_ns, self.out)
+            if self.reshaping.is_preparing:
+                return
         plan = self.machine.plan(at_ns)
         if plan is None:
             return
@@ -152,7 +172,9 @@ class DiffusionWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        numbers = Numbers(self.numbers, self.rates, 0, self.is_draining, denoise=self.machine)
+        numbers = Numbers(
+            self.numbers, self.rates, 0, self.is_draining or self.reshaping.is_moving, denoise=self.machine
+        )
         self.reporter.report(numbers, at_ns, self.out)
 
     def _fail(self, stay: "Sitting", failure: RowFailed, at_ns: Ns) -> None:

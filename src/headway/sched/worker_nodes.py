@@ -29,6 +29,7 @@ from headway.core.messages import (
     MigrateReserved,
     Reserve,
     ResetPrefixCache,
+    Reshape,
     StageAck,
     StageSent,
     Submit,
@@ -40,6 +41,7 @@ from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_ms, ns_from_s
 from headway.sched.config import Membership, WorkerConfig
 from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.warming import Stock
 from headway.sched.diffusion_worker import DiffusionWorker
 from headway.sched.llm_port import LlmScheduler
 from headway.sched.lockstep import POLL_TIMER, Lockstep
@@ -228,11 +230,19 @@ class WorkerNode:
 class DiffusionNode:
     """One diffusion replica: its machine, progress and reports."""
 
-    def __init__(self, member: Membership, machine: DiffusionMachine, model: str, config: WorkerConfig) -> None:
+    def __init__(
+        self,
+        member: Membership,
+        machine: DiffusionMachine,
+        model: str,
+        config: WorkerConfig,
+        stock: Stock | None = None,
+    ) -> None:
+        """`stock`: the shapes of its model, those of other pools included."""
         self._id = member.node
         identity = Identity(member.node, member.incarnation, "diffusion", model)
         reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
-        self.worker = DiffusionWorker(machine, reporter)
+        self.worker = DiffusionWorker(machine, reporter, stock or Stock())
 
     @property
     def id(self) -> NodeId:
@@ -257,6 +267,8 @@ class DiffusionNode:
                         worker.holding(src, message)
                     case Drain() | Undrain():
                         worker.is_draining = isinstance(message, Drain)
+                    case Reshape():
+                        worker.reshaping.ask(src, message)
                     case _:
                         pass
             case TimerFired(timer=timer) if timer == REPORT_TIMER:

@@ -11,10 +11,16 @@ from headway.sim.pools import TruthParams
 
 
 class DenoiseTruth:
-    """plan x scale x (1 + spread u(replica)) x slowdown x (1 + jitter u(plan)); prompt encoding and VAE included."""
+    """plan x scale x (1 + spread u(replica)) x slowdown x (1 + jitter u(plan)); prompt encoding and VAE included.
 
-    def __init__(self, cost: DenoiseCoefficients, params: TruthParams, seed: int, replica: NodeId) -> None:
-        self._cost, self._jitter = cost, params.jitter
+    A plan that prepares a shape (numbered below 0) is the first of it there: it compiles and captures besides.
+    """
+
+    def __init__(
+        self, cost: DenoiseCoefficients, params: TruthParams, seed: int, replica: NodeId, cold_ns: Ns = 0
+    ) -> None:
+        """`cold_ns`: of compiling and capturing one shape."""
+        self._cost, self._jitter, self._cold_ns = cost, params.jitter, cold_ns
         self._key, self._seed = f"{replica}", seed
         self._scale = params.scale * (1 + params.spread * self._unit(0))
         self.slowdown = 1.0  # of plans from now on: a straggler's
@@ -27,7 +33,7 @@ class DenoiseTruth:
         factor = self._scale * self.slowdown
         if self._jitter:
             factor *= 1 + self._jitter * self._unit(plan.step)
-        return round(plan_ns(self._cost, plan) * factor)
+        return round(plan_ns(self._cost, plan) * factor) + (self._cold_ns if plan.step < 0 else 0)
 
     def step_ns(self, plan: StepPlan) -> Ns:
         """A diffusion replica runs no LLM step."""

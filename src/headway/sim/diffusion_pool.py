@@ -11,12 +11,13 @@ from headway.cost.diffusion_devices import coefficients, pixels_fit
 from headway.sched.config import Membership
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.warming import Stock
 from headway.sched.nodes import DiffusionNode
 from headway.sim.catalogue import Catalogue
 from headway.sim.denoise_truth import DenoiseTruth
 from headway.sim.driver import Machine
 from headway.sim.fleet import CONTROL, FRONT
-from headway.sim.orchestrator import start_ns
+from headway.sim.orchestrator import shape_ns, start_ns
 from headway.sim.painter import Painter
 from headway.sim.pools import PoolParams
 
@@ -58,8 +59,11 @@ class DiffusionPool:
         self.replicas = [NodeId(f"rep-{params.name}-{place}") for place in range(params.places)]
         self.cost = denoise_cost(params, catalogue)
         self.price_per_hour = device.price_per_hour * self.cost.devices  # of one replica, in USD
-        self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node) for node in self.replicas}
+        cold_ns = shape_ns(params)
+        self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node, cold_ns) for node in self.replicas}
         self._machine = machine_params(params, catalogue)
+        fit = pixels_fit(catalogue.denoiser(params.model), device, params.execution, params.engine.memory_share)
+        self._stock = Stock(tuple(shape.shape for shape in params.shapes), pixels_fit=fit)
         self.cold_start_ns = start_ns(params, catalogue.denoiser(params.model).weight_bytes)
         self.build(0, 1)  # what the scheduler refuses is said now, not when the simulation runs
 
@@ -68,7 +72,7 @@ class DiffusionPool:
         params = self.params
         machine = DiffusionMachine(self._machine, DenoiseCost(self.cost, params.denoise))
         member = Membership(self.replicas[place], incarnation, (FRONT, CONTROL), CONTROL)
-        return DiffusionNode(member, machine, params.model, params.worker)
+        return DiffusionNode(member, machine, params.model, params.worker, self._stock)
 
     def machine(self, place: int) -> Machine:
         """What the simulation needs to start a replica."""

@@ -47,6 +47,14 @@ def start_ns(params: PoolParams, weight_bytes: float) -> Ns:
     return cold_start(weight_bytes, params.start, devices=params.devices).total_ns
 
 
+def shape_ns(params: PoolParams) -> Ns:
+    """Return what a replica that serves takes to be ready for one more shape: it compiles and captures."""
+    if params.start_s is not None:
+        return ns_from_s(params.start_s)
+    phases = cold_start(0.0, params.start, devices=params.devices)
+    return phases.compile_ns + phases.capture_ns
+
+
 class Owned:
     """One pool: which of its replicas are held, since when, and for how long others were."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from headway.core.errors import ConfigError
+from headway.core.request import DenoiseShape
 from headway.cost.coldstart import ColdStartParams
 from headway.cost.diffusion_belief import DenoiseCostParams
 from headway.cost.diffusion_devices import Execution
@@ -60,6 +61,19 @@ class TruthParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.02  # uniform, of whole replicas
 
 
+class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Pictures or videos of one size."""
+
+    height: Annotated[int, msgspec.Meta(ge=1)]
+    width: Annotated[int, msgspec.Meta(ge=1)]
+    frames: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+    @property
+    def shape(self) -> DenoiseShape:
+        """As a plan names it."""
+        return DenoiseShape(self.height, self.width, self.frames)
+
+
 class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Replicas that are alike."""
 
@@ -86,6 +100,7 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     diffusion: DiffusionParams = DiffusionParams()  # the scheduler of kind = "diffusion"
     execution: Execution = Execution()  # how its denoisers run
     denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take
+    shapes: tuple[PoolShape, ...] = ()  # of all pools of its model: those of another one are prepared before it moves
 
     @property
     def places(self) -> int:
@@ -115,6 +130,6 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 _ONLY: Final[Mapping[str, Sequence[str]]] = {
     "llm": ("role", "dtype", "kv_dtype", "cost", "linear", "scheduler", "belief", "seen", "scrape"),
-    "diffusion": ("diffusion", "execution", "denoise"),
+    "diffusion": ("diffusion", "execution", "denoise", "shapes"),
 }
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(PoolParams)}

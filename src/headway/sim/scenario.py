@@ -10,6 +10,7 @@ from headway.core.units import Ns, ns_from_ms, ns_from_s
 from headway.cost.links import Link
 from headway.sched.config import FrontConfig
 from headway.sched.fleet.migration import MigrationParams
+from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sim.catalogue import Additions
 from headway.sim.faults import Fault
 from headway.sim.network import NetworkParams
@@ -95,6 +96,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tenants: dict[str, Targets] = {}  # in place of `targets`, by tenant
     front: FrontConfig = FrontConfig()
     migration: MigrationParams | None = None  # unset: requests stay where they run
+    shape_pools: ShapePoolParams | None = None  # unset: diffusion replicas keep the sizes that they begin with
     network: NetworkSettings = NetworkSettings()
     gateway: GatewaySettings = GatewaySettings()
     faults: tuple[Fault, ...] = ()  # what goes wrong, and when
@@ -115,6 +117,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.front.pools.prefill or self.front.pools.decode:
             raise ConfigError("front.pools: a scenario says it by `role` of its pools; leave front.pools out")
         check_roles(self.pools)
+        painters = [(pool.model, pool.diffusion.pixels_min) for pool in self.pools if pool.kind == "diffusion"]
+        if self.shape_pools is not None and len(dict(painters)) == len(dict.fromkeys(painters)):
+            raise ConfigError(
+                "shape_pools moves replicas between pools by size, and no model has two of them: give one model two "
+                "entries of pools with diffusion.pixels_min and pixels_max, or leave shape_pools out"
+            )
         self._check_orchestrator()
         models = dict.fromkeys(pool.model for pool in self.pools)
         for model, route in self.front.routes.items():

@@ -119,7 +119,8 @@ class System:
         self.sim.offers.door.readdress = self._readdressed
         self._block_sizes = {pool.model: pool.engine.block_size for pool in scenario.pools}
         # Without migration the control node asks for nobody's load: a third of all messages would tell it in vain.
-        listeners = (FRONT,) if scenario.migration is None else (FRONT, CONTROL)
+        is_told = scenario.migration is not None or scenario.shape_pools is not None
+        listeners = (FRONT, CONTROL) if is_told else (FRONT,)
         world = World(self.sim.offers.lengths, listeners)
         self.pools: list[AnyPool] = [
             DiffusionPool(pool, catalogue, scenario.seed)
@@ -174,7 +175,7 @@ class System:
 
     def build_control(self) -> Node:
         """Build the control node as the simulation does, for a replay."""
-        return ControlNode(CONTROL, self.scenario.migration)
+        return ControlNode(CONTROL, self.scenario.migration, shapes=self.scenario.shape_pools)
 
     @property
     def front(self) -> FrontNode:

@@ -13,6 +13,7 @@ from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.live.config import Config
 from headway.live.config_diffusion import (
     DiffusionSettings,
+    SizePool,
     believed_cost,
     denoiser_params,
     diffusion_spec,
@@ -137,3 +138,34 @@ def test_the_card_names_the_size_of_a_request_that_names_none() -> None:
     card = picture_card(DiffusionSettings(name="a", size="128x64"), 7)
     assert card.pictures is not None
     assert (card.created, card.pictures.size) == (7, "128x64")
+
+
+def test_replicas_of_a_pool_take_and_warm_its_sizes_and_know_those_of_the_others() -> None:
+    # SPEC F5, F8
+    pools = (SizePool(2, pixels_max=64 * 64), SizePool(1, pixels_min=64 * 64 + 1))
+    model = DiffusionSettings(name="a", folder="x", sizes=("64x64", "128x96"), replicas=3, pools=pools)
+    specs = [diffusion_spec(model, place) for place in range(3)]
+    limits = [(spec.machine.pixels_min, spec.machine.pixels_max) for spec in specs]
+    assert limits == [(0, 4096), (0, 4096), (4097, None)]
+    assert all(spec.probes is not None for spec in specs)
+    assert [[shape.width for shape, _ in spec.probes.batches] for spec in specs if spec.probes] == [[64], [64], [128]]
+    assert {len(spec.stock.shapes) for spec in specs} == {2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("replicas=2, pools=[{}]", "let them add up"),
+        ("pools=[{pixels_max=1000}]", "none takes 64x64"),
+        ("pools=[{}], scheduler={pixels_min=1}", "leave the latter out"),
+        ("pools=[{pixels_min=9000, pixels_max=8000}]", "is above pixels_max"),
+    ],
+)
+def test_pools_that_do_not_add_up_are_refused(fields: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configured(f"diffusion=[{{name='a', engine='synthetic', {fields}}}]")
+
+
+def test_moves_between_pools_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"fleet\.shape_pools"):
+        configured("diffusion=[{name='a', engine='synthetic'}]", "fleet.shape_pools={}")

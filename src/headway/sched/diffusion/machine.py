@@ -11,13 +11,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
-from headway.core.errors import InvariantError, RequestError
+from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LoraUse
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.batches import Batches, plan_of
+from headway.sched.diffusion.limits import Pixels, check_request
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
 from headway.sched.diffusion.preemption import Preempter
 from headway.sched.diffusion.protocols import Item, TurnPolicy, Used, Waits, batch_key
@@ -32,6 +33,7 @@ class DiffusionMachine:
     def __init__(self, params: DiffusionParams, belief: DenoiseCost | None = None) -> None:
         check(params, belief)
         self._params, self._belief = params, belief
+        self._pixels: Pixels = (params.pixels_min, params.pixels_max)
         order = order_policy(params, belief)
         self._line, self._batches = WaitingLine(order), Batches(params, belief)
         self._turns = order if isinstance(order, TurnPolicy) else None
@@ -53,22 +55,7 @@ class DiffusionMachine:
 
     def add(self, request: DiffusionRequest) -> int:
         """Queue a request, from its beginning or its checkpoint. Raises RequestError for what never fits."""
-        params, pixels = self._params, request.shape.pixels
-        most = params.pixels_max
-        if pixels < params.pixels_min or (most is not None and pixels > most) or request.steps < 1 or request.n < 1:
-            frames = f" and {request.frames} frames" if request.frames > 1 else ""
-            raise RequestError(
-                f"request {request.id} wants {request.steps} steps at {request.height}x{request.width}{frames}, "
-                f"{request.n} times; served are at least 1 step, 1 picture and {params.pixels_min} pixels and at most "
-                f"{'any number of' if most is None else most} pixels",
-                code="unservable",
-            )
-        if not 0 <= request.begun < request.steps:
-            raise RequestError(
-                f"request {request.id} has begun {request.begun} of {request.steps} steps; the last one ends with its "
-                f"pictures, so that begun is at most {request.steps - 1}",
-                code="unservable",
-            )
+        check_request(request, self.pixels)
         self._last_seq += 1
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
         item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
@@ -215,10 +202,16 @@ class DiffusionMachine:
 
     def patience_ns(self) -> Ns | None:
         """How long the open plan may take before its engine counts as stuck; None: nobody can tell."""
+        return None if self._belief is None or not self._open else self.patience_of(self._belief.plan_ns(self._open))
+
+    def patience_of(self, believed_ns: Ns) -> Ns | None:
+        """The same for a plan that is believed to take so long."""
         watchdog = self._params.watchdog
-        if watchdog is None or self._belief is None or self._open is None:
-            return None
-        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * self._belief.plan_ns(self._open)))
+        return None if watchdog is None else max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns))
+
+    def take_pixels(self, least: int, most: int | None) -> None:
+        """Take requests of so many pixels from now on (SPEC F5); those that are here stay."""
+        self._pixels = least, most
 
     @property
     def open_rows(self) -> int:
@@ -248,9 +241,14 @@ class DiffusionMachine:
         return self._line.work_ns + self._batches.left_ns(self._batch)
 
     @property
-    def pixels(self) -> tuple[int, int | None]:
+    def pixels(self) -> Pixels:
         """Fewest and most pixels of a request, all frames together, that it takes; None: any."""
-        return self._params.pixels_min, self._params.pixels_max
+        return self._pixels
+
+    @property
+    def has_open(self) -> bool:
+        """A plan runs."""
+        return self._open is not None
 
     @property
     def waiting(self) -> int:

@@ -1,0 +1,169 @@
+from collections.abc import Sequence
+
+from tests.unit.sched.diffusion.pictures import COST, picture
+
+from headway.core.artifacts import RowFailed
+from headway.core.effects import Effect, RunDenoise, Send
+from headway.core.events import DenoiseDone, MessageArrived, PeerJoined, StepFailed
+from headway.core.ids import NodeId
+from headway.core.messages import Accepted, Message, Refused, Report, Reshape, Reshaped, Submit
+from headway.core.plans import DenoisePlan, StepTiming
+from headway.core.request import DenoiseShape
+from headway.core.units import NS_PER_S
+from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.warming import Stock
+from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
+
+FRONT, CONTROL = NodeId("front-0"), NodeId("control-0")
+SMALL, LARGE, WIDE = DenoiseShape(64, 64), DenoiseShape(128, 128), DenoiseShape(128, 256)
+SPLIT = 64 * 64
+
+
+class Easel:
+    """A diffusion replica for small pictures, that may be asked to take large ones."""
+
+    def __init__(self, shapes: Sequence[DenoiseShape] = (SMALL, LARGE, WIDE), fit: int | None = None) -> None:
+        self.machine = DiffusionMachine(DiffusionParams(pixels_max=SPLIT, steps_per_plan=3), DenoiseCost(COST))
+        member = Membership(NodeId("rep"), 1, (FRONT, CONTROL))
+        self.node = DiffusionNode(member, self.machine, "m", WorkerConfig(), Stock(tuple(shapes), pixels_fit=fit))
+        self.at_ns = 0
+        self.plans: list[DenoisePlan] = []
+        self._fold(self.node.handle(PeerJoined(0, "t", FRONT, 1)))
+
+    def _fold(self, effects: list[Effect]) -> list[Message]:
+        self.node.check_invariants()
+        self.plans += [effect.plan for effect in effects if isinstance(effect, RunDenoise)]
+        return [effect.message for effect in effects if isinstance(effect, Send)]
+
+    def hear(self, src: NodeId, message: Message) -> list[Message]:
+        self.at_ns += NS_PER_S
+        return self._fold(self.node.handle(MessageArrived(self.at_ns, "t", src, message)))
+
+    def submit(self, name: str, size: int) -> list[Message]:
+        said = self.hear(FRONT, Submit(picture(name, size=size), 1))
+        return [one for one in said if isinstance(one, Accepted | Refused)]
+
+    def reshape(self, number: int = 1, most: int | None = None) -> list[Message]:
+        return self.hear(CONTROL, Reshape(number, SPLIT + 1, most, 5 * NS_PER_S))
+
+    def done(self, failed: tuple[RowFailed, ...] = ()) -> list[Message]:
+        plan = self.plans.pop(0)
+        self.at_ns += NS_PER_S
+        timing = StepTiming(self.at_ns, self.at_ns, self.at_ns)
+        return self._fold(self.node.handle(DenoiseDone(self.at_ns, "t", plan.step, timing, failed=failed)))
+
+
+def told(messages: list[Message]) -> list[Reshaped]:
+    return [message for message in messages if isinstance(message, Reshaped)]
+
+
+def test_an_idle_replica_prepares_every_shape_of_the_other_pool_and_then_takes_it() -> None:  # SPEC F5, F8
+    easel = Easel()
+    easel.reshape()
+    assert [plan.shape for plan in easel.plans] == [LARGE]
+    assert easel.machine.pixels == (0, SPLIT)
+    assert not told(easel.done())
+    assert [plan.shape for plan in easel.plans] == [WIDE]
+    assert told(easel.done()) == [Reshaped(1, SPLIT + 1, None, 2 * NS_PER_S, 2)]
+    assert easel.machine.pixels == (SPLIT + 1, None)
+    assert easel.submit("r", 128) == [Accepted("r", 1)]
+    assert easel.plans[0].step > 0
+    assert isinstance(easel.submit("s", 64)[0], Refused)
+
+
+def test_what_waits_here_ends_before_anything_is_prepared() -> None:  # SPEC F5: no work is stranded
+    easel = Easel()
+    easel.submit("a", 64)
+    easel.submit("b", 32)
+    easel.reshape()
+    ended = 0
+    while easel.plans[0].step > 0:
+        easel.done()
+        ended += 1
+    assert ended == 2
+    assert [plan.shape for plan in easel.plans] == [LARGE]
+
+
+def test_what_was_under_way_is_taken_until_the_preparation_begins_and_then_sent_back() -> None:
+    easel = Easel()
+    easel.submit("a", 64)
+    easel.reshape()
+    assert easel.submit("b", 64) == [Accepted("b", 1)]
+    easel.done()
+    easel.done()
+    (said,) = easel.submit("c", 64)
+    assert isinstance(said, Refused)
+    assert said.code == "draining"  # the front sends it elsewhere
+
+
+def test_while_it_moves_it_reports_that_it_drains() -> None:
+    easel = Easel()
+    reports = [one.report for one in easel.reshape() if isinstance(one, Report)]
+    assert {report.draining for report in reports} == {True}
+    easel.done()
+    reports = [one.report for one in easel.done() if isinstance(one, Report)]
+    assert {(report.draining, report.pixels) for report in reports} == {(False, (SPLIT + 1, None))}
+
+
+def test_shapes_that_have_run_here_are_not_prepared_again() -> None:
+    easel = Easel()
+    easel.reshape()
+    easel.done()
+    easel.done()
+    assert told(easel.hear(CONTROL, Reshape(2, 0, SPLIT, 0))) == [Reshaped(2, 0, SPLIT, 0, 0)]
+    assert not easel.plans
+    assert easel.submit("r", 64) == [Accepted("r", 1)]
+
+
+def test_sizes_that_do_not_fit_are_not_tried() -> None:
+    easel = Easel(fit=20_000)
+    (answer,) = told(easel.reshape())
+    assert answer.error == "requests of at most 20000 pixels fit in its memory"
+    assert not easel.plans
+    easel.reshape(2, most=20_000)
+    assert [plan.shape for plan in easel.plans] == [LARGE]
+
+
+def test_a_shape_that_fails_leaves_the_sizes_as_they_were() -> None:
+    easel = Easel()
+    easel.reshape()
+    (answer,) = told(easel.done((RowFailed(-1, "out_of_memory", "no room"),)))
+    assert answer.error == "no room"
+    assert easel.machine.pixels == (0, SPLIT)
+    assert easel.submit("a", 64) == [Accepted("a", 1)]
+
+
+def test_an_engine_that_fails_meanwhile_leaves_the_sizes_as_they_were() -> None:
+    easel = Easel()
+    easel.reshape()
+    plan = easel.plans.pop()
+    (answer,) = told(easel._fold(easel.node.handle(StepFailed(9 * NS_PER_S, "t", plan.step, "gone"))))
+    assert answer.error == "gone"
+    assert easel.submit("a", 64) == [Accepted("a", 1)]
+
+
+def test_a_second_move_waits_for_nobody() -> None:
+    easel = Easel()
+    easel.reshape()
+    (answer,) = told(easel.reshape(2))
+    assert answer.error == "it is changing its sizes already"
+
+
+def test_after_a_move_what_others_should_take_goes_back_to_its_front() -> None:
+    easel = Easel(shapes=())
+    easel.reshape()
+    (said,) = easel.submit("a", 64)  # its front has not heard yet
+    assert isinstance(said, Refused)
+    assert said.code == "draining"
+
+
+def test_a_move_that_takes_no_time_is_reported_all_the_same() -> None:
+    easel = Easel(shapes=())
+    easel.submit("a", 64)
+    easel.reshape()
+    easel.done()
+    reports = [one.report.pixels for one in easel.hear(CONTROL, Reshape(2, 0, SPLIT, 0)) if isinstance(one, Report)]
+    assert reports
+    assert set(reports) == {(0, SPLIT)}
