@@ -38,6 +38,7 @@ KINDS: Final[Mapping[str, list[dict[str, object]] | None]] = {
     "sjf_aging": pool("sjf_aging"),
     "least_slack": pool("least_slack"),
     "fair": pool("fair"),
+    "drr": pool("drr"),
     "sjf_aging, gives way twice": pool("sjf_aging", preempt=TWICE),
     "sjf_aging, gives way often": pool("sjf_aging", preempt=OFTEN),
     "least_slack, gives way often": pool("least_slack", preempt=OFTEN),

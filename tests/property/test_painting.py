@@ -59,7 +59,7 @@ settings_of_pools = st.builds(
     DiffusionParams,
     steps_per_plan=st.integers(1, 5),
     batch_max=st.integers(1, 3),
-    order=st.sampled_from(["sjf", "fair", "sjf", "fifo", "sjf_aging", "least_slack"]).map(PolicyChoice),
+    order=st.sampled_from(["sjf", "fair", "sjf", "drr", "fifo", "sjf_aging", "least_slack"]).map(PolicyChoice),
     gain_min=st.just(1.0),
     preempt=st.one_of(
         st.builds(Preemption, resident_max=st.integers(0, 1), price_s=st.just(0.0)),

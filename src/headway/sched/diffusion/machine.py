@@ -60,7 +60,7 @@ class DiffusionMachine:
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
         item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
         if self._turns is not None:
-            self._turns.observe(Waits(item, frozenset(held.request.tenant for held in self._items.values())))
+            self._turns.observe(Waits(item, frozenset(self._turns.party(held) for held in self._items.values())))
         self._items[item.seq] = item
         self._line.add(item)
         return item.seq

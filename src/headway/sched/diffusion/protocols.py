@@ -82,6 +82,9 @@ class Item(msgspec.Struct, eq=False):
         return end < self.request.steps and any(self.done < step <= end for step in self.request.preview_steps)
 
 
+Party = TenantId | BatchKey  # among whom turns are given
+
+
 class OrderPolicy(Protocol):
     """Says who begins next, and with preemption who may interrupt whom."""
 
@@ -91,10 +94,10 @@ class OrderPolicy(Protocol):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """A request has come. `active`: tenants that have requests here beside it."""
+    """A request has come. `active`: parties that have requests here beside it."""
 
     item: Item
-    active: frozenset[TenantId]
+    active: frozenset[Party]
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -106,10 +109,19 @@ class Used(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class TurnPolicy(OrderPolicy, Protocol):
-    """An order policy that gives turns: between tenants the least served is next, within one the smallest rank."""
+    """An order policy that gives turns: between parties the one with the smallest turn is next, within one the smallest
+    rank."""
 
-    def served_ns(self, tenant: TenantId) -> Ns:
-        """What it has had so far. Writes nothing."""
+    def party(self, item: Item) -> Party:
+        """Who takes the turn in which this request is served. Fixed while it waits."""
+        ...
+
+    def turn(self, party: Party, more_ns: Ns = 0) -> int:
+        """The party's place, if it were charged so much more. Writes nothing."""
+        ...
+
+    def charge_ns(self, item: Item, device_ns: Ns) -> Ns:
+        """What its party is charged for so much device time of a request. Writes nothing."""
         ...
 
     def observe(self, event: Waits | Used) -> None:

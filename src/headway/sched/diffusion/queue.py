@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from headway.core.ids import TenantId
 from headway.core.units import Ns
-from headway.sched.diffusion.protocols import BatchKey, Item, OrderPolicy, Rank, TurnPolicy
+from headway.sched.diffusion.protocols import BatchKey, Item, OrderPolicy, Party, Rank, TurnPolicy
 
 _Entry = tuple[Rank, int, Item]
 _Key = TypeVar("_Key")
 
 
 class WaitingLine:
-    """Sorted by rank, over all, per key and per tenant; all are fixed while an item waits. O(log n) search, O(n) moves.
+    """Sorted by rank, over all, per key and per party; all are fixed while an item waits. O(log n) search, O(n) moves.
 
-    With a policy that gives turns, the heads of the tenants are compared by what each has had.
+    With a policy that gives turns, the heads of the parties are compared by what each has had.
     """
 
     def __init__(self, order: OrderPolicy) -> None:
@@ -25,7 +24,7 @@ class WaitingLine:
         self._turns = order if isinstance(order, TurnPolicy) else None
         self._all: list[_Entry] = []
         self._by_key: dict[tuple[BatchKey, int], list[_Entry]] = {}
-        self._by_tenant: dict[TenantId, list[_Entry]] = {}  # where turns are given
+        self._by_party: dict[Party, list[_Entry]] = {}  # where turns are given
 
     def __len__(self) -> int:
         return len(self._all)
@@ -36,7 +35,7 @@ class WaitingLine:
         insort(self._all, entry)
         insort(self._by_key.setdefault((item.key, item.done), []), entry)
         if self._turns is not None:
-            insort(self._by_tenant.setdefault(item.request.tenant, []), entry)
+            insort(self._by_party.setdefault(self._turns.party(item), []), entry)
         self.work_ns += item.work_ns
 
     def remove(self, item: Item) -> bool:
@@ -46,7 +45,7 @@ class WaitingLine:
             return False
         _take_from(self._by_key, (item.key, item.done), entry)
         if self._turns is not None:
-            _take_from(self._by_tenant, item.request.tenant, entry)
+            _take_from(self._by_party, self._turns.party(item), entry)
         self.work_ns -= item.work_ns
         return True
 
@@ -54,21 +53,22 @@ class WaitingLine:
         """The next `count`, best first, as if each had its believed time before the one after it is chosen."""
         if self._turns is None:
             return [(rank, item) for rank, _seq, item in self._all[:count]]
-        heads: list[tuple[Ns, Rank, int]] = []
-        lines = list(self._by_tenant.items())
-        for line, (tenant, entries) in enumerate(lines):
-            heappush(heads, (self._turns.served_ns(tenant), entries[0][0], line))
+        turns = self._turns
+        heads: list[tuple[int, Rank, int]] = []
+        lines = list(self._by_party.items())
+        for line, (party, entries) in enumerate(lines):
+            heappush(heads, (turns.turn(party), entries[0][0], line))
         out: list[tuple[Rank, Item]] = []
-        places = [0] * len(lines)
+        places, charged = [0] * len(lines), [0] * len(lines)
         while heads and len(out) < count:
-            served_ns, rank, line = heappop(heads)
-            entries = lines[line][1]
+            turn, rank, line = heappop(heads)
+            party, entries = lines[line]
             item = entries[places[line]][2]
-            out.append(((served_ns, *rank), item))
+            out.append(((turn, *rank), item))
             places[line] += 1
             if places[line] < len(entries):
-                served_ns += item.work_ns // item.request.tenant_weight
-                heappush(heads, (served_ns, entries[places[line]][0], line))
+                charged[line] += turns.charge_ns(item, item.work_ns)
+                heappush(heads, (turns.turn(party, charged[line]), entries[places[line]][0], line))
         return out
 
     def precedes(self, item: Item, others: Sequence[Item]) -> bool:
@@ -78,7 +78,7 @@ class WaitingLine:
 
     def _standing(self, item: Item) -> Rank:
         rank = self._order.rank(item)
-        return rank if self._turns is None else (self._turns.served_ns(item.request.tenant), *rank)
+        return rank if self._turns is None else (self._turns.turn(self._turns.party(item)), *rank)
 
     def alike(self, head: Item, count: int) -> list[Item]:
         """The next `count` of one key that have come as far, best first: a batch ends together."""
@@ -87,7 +87,7 @@ class WaitingLine:
     def check(self) -> bool:
         """True when all views hold the same items, in order."""
         parts = sorted(entry for entries in self._by_key.values() for entry in entries)
-        shares = sorted(entry for entries in self._by_tenant.values() for entry in entries)
+        shares = sorted(entry for entries in self._by_party.values() for entry in entries)
         if self._turns is not None and shares != self._all:
             return False
         return parts == self._all and self.work_ns == sum(entry[2].work_ns for entry in self._all)

@@ -26,5 +26,5 @@ def test_a_budget_in_seconds_needs_a_belief() -> None:
 
 
 def test_an_unknown_order_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"order.type is 'sfj'; did you mean 'sjf'\? known are fair, fifo"):
+    with pytest.raises(ConfigError, match=r"order.type is 'sfj'; did you mean 'sjf'\? known are drr, fair, fifo"):
         order_policy(DiffusionParams(order=PolicyChoice("sfj")), None)

@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import msgspec
 
-from headway.core.ids import TenantId
 from headway.core.units import Ns
-from headway.sched.diffusion.protocols import Item, Rank, Used, Waits
+from headway.sched.diffusion.protocols import Item, Party, Rank, Used, Waits
 
 
 class Fair:
@@ -26,26 +25,33 @@ class Fair:
 
     def __init__(self, params: Params) -> None:
         self._params = params
-        self._served: dict[TenantId, Ns] = {}
+        self._served: dict[Party, Ns] = {}  # by tenant, over its weight
         self._last: Ns = 0  # of the tenant that was served last
 
     def rank(self, item: Item) -> Rank:
         """Arrival, within a tenant."""
         return (item.request.arrived_ns, item.seq)
 
-    def served_ns(self, tenant: TenantId) -> Ns:
-        """Device time that it has had, over its weight."""
-        return self._served.get(tenant, 0)
+    def party(self, item: Item) -> Party:
+        """Its tenant."""
+        return item.request.tenant
+
+    def turn(self, party: Party, more_ns: Ns = 0) -> int:
+        """Device time that the tenant has had, over its weight."""
+        return self._served.get(party, 0) + more_ns
+
+    def charge_ns(self, item: Item, device_ns: Ns) -> Ns:
+        """A weight is a larger share."""
+        return device_ns // item.request.tenant_weight
 
     def observe(self, event: Waits | Used) -> None:
         """Lift who comes back; charge who was served."""
-        request = event.item.request
-        served, tenant = self._served, request.tenant
+        served, tenant = self._served, self.party(event.item)
         match event:
             case Waits(active=active) if tenant not in active:
-                floor = min((self.served_ns(other) for other in active), default=self._last)
-                served[tenant] = max(self.served_ns(tenant), floor)
+                floor = min((self.turn(other) for other in active), default=self._last)
+                served[tenant] = max(self.turn(tenant), floor)
             case Used(device_ns=device_ns):
-                self._last = served[tenant] = self.served_ns(tenant) + device_ns // request.tenant_weight
+                self._last = served[tenant] = self.turn(tenant, self.charge_ns(event.item, device_ns))
             case _:
                 pass
