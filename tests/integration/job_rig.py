@@ -104,6 +104,7 @@ class Rig:
 
     def __init__(self, desk: JobDesk, painter: Painter, folder: Path) -> None:
         self.desk, self.painter, self.folder = desk, painter, folder
+        self.store = desk.store
         self.durable: Durable = desk.durable()
         self.jobs = self.durable.jobs
 

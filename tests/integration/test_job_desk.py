@@ -496,6 +496,34 @@ def test_what_came_with_a_job_is_its_tenants_to_use_again(tmp_path: Path) -> Non
     on_desk(tmp_path, test)
 
 
+def test_nothing_is_left_of_a_job_that_is_deleted_while_its_outputs_are_stored(tmp_path: Path) -> None:
+    """Its row is gone, so no sweep would find them."""
+
+    async def test(rig: Rig) -> None:
+        arrived, go_on, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        put = rig.store.put
+
+        async def slowly(key: str, body: bytes) -> None:
+            if key.endswith("/video-0"):
+                arrived.set()
+                await go_on.wait()
+            await put(key, body)
+            if arrived.is_set():
+                stored.set()
+
+        rig.store.put = slowly  # type: ignore[method-assign]  # an object store that is slow at the wrong moment
+        await rig.jobs.create(rig.new("video_1"))
+        await arrived.wait()
+        assert await rig.jobs.delete("video_1", TENANT)
+        assert rig.objects() == []
+        go_on.set()
+        await stored.wait()
+        await rig.until(_is(lambda: not rig.objects()), "they are deleted again")
+        assert not await rig.jobs.delete("video_1", TENANT)
+
+    on_desk(tmp_path, test)
+
+
 def test_a_paused_queue_stays_paused_over_a_restart_and_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
     """ComfyUI#1032."""
 

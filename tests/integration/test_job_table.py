@@ -554,3 +554,37 @@ def test_what_runs_while_its_queue_is_held_ends_stops_when_saved_or_stops(databa
         ("job-1", 4, 0, S),
         ("job-2", 0, 0, 0),
     ]
+
+
+def test_a_key_whose_job_is_deleted_makes_no_other(database: Database) -> None:
+    _, clients = tables(database)
+    key = IdempotencyKey("k", b"body")
+    clients.insert(new("job-1", key=key), 0)
+    clients.delete("job-1", None)
+    with pytest.raises(RequestError, match="which is deleted; use a new key") as caught:
+        clients.insert(new("job-2", key=key), S)
+    assert (caught.value.status, caught.value.code) == (409, "idempotency_conflict")
+
+
+def test_words_that_a_database_does_not_take_do_not_keep_a_job_open(database: Database) -> None:
+    """PostgreSQL has no NUL in texts: an end that cannot be written would be tried for ever."""
+    node, clients = tables(database)
+    for number in range(2):
+        clients.insert(new(f"job-{number}"), number)
+        taken(node, f"job-{number}")
+    assert node.fail(FailRow(RequestId("job-0"), 1, "failed", "bad_input", "a\0b"), 0)
+    assert node.requeue(RequeueRow(RequestId("job-1"), 1, 0, 0, "c\0d", forgets=True))
+    found = [clients.find(f"job-{number}", None) for number in range(2)]
+    assert [record and (record.error and record.error.message, record.restart_reason) for record in found] == [
+        ("a\N{REPLACEMENT CHARACTER}b", None),
+        (None, "c\N{REPLACEMENT CHARACTER}d"),
+    ]
+
+
+def test_a_value_that_the_database_refuses_is_its_senders_fault(database: Database) -> None:
+    if database.is_sqlite:
+        assert UsageTable(database).rows(days(TenantId("a\0b"))) == []
+        return
+    with pytest.raises(RequestError, match="cannot hold a value") as caught:
+        UsageTable(database).rows(days(TenantId("a\0b")))
+    assert caught.value.status == 400

@@ -29,7 +29,7 @@ HEADERS = st.dictionaries(
     st.one_of(VISIBLE, st.sampled_from(["respond-async", "application/json", "multipart/form-data; boundary=edge"])),
     max_size=2,
 )
-KEYS = st.one_of(st.sampled_from(NAMES), st.text("ab[]01", max_size=12), st.just("image[]"), st.just("lora[][id]"))
+KEYS = st.one_of(st.sampled_from(NAMES), st.text("ab[]01²٣", max_size=12), st.just("image[]"), st.just("lora[][id]"))
 
 
 def ask(path: str, raw: bytes, headers: Mapping[str, str]) -> Reply:

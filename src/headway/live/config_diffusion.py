@@ -25,7 +25,7 @@ _PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byt
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]  # that the job table holds
 
 
 class SyntheticDenoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

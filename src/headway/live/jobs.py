@@ -48,7 +48,7 @@ class JobDesk:
         url = settings.database_url
         folder = Path() if storage.url else objects_folder(url)
         self._settings, self._clock, self._epoch_ns = settings, clock, clock.epoch_ns()
-        self._store = ObjectStore(storage, folder)
+        self.store = ObjectStore(storage, folder)
         self._tables = Tables(settings, f"{socket.gethostname()}-{secrets.token_hex(8)}")
         self._hooks = Webhooks(settings.webhooks, settings.hooks.timeout_s, unix_s)
         self._node = JobNode(settings)
@@ -58,7 +58,7 @@ class JobDesk:
         self._last_ns: Ns = 0
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._runs = JobRuns(front, self._tables, self._store, self.feed, self._epoch_ns)
+        self._runs = JobRuns(front, self._tables, self.store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
         self.tokens = TokenMeter(self._tables, self.now_ns)
         self._states: list[tuple[str, int]] = []
@@ -72,7 +72,7 @@ class JobDesk:
 
     def durable(self) -> Durable:
         """What the gateway is given."""
-        tables, store, now_ns = self._tables, self._store, self.now_ns
+        tables, store, now_ns = self._tables, self.store, self.now_ns
         clients = ClientDesk(tables, store, self._hooks, self.feed, now_ns)
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
@@ -82,7 +82,7 @@ class JobDesk:
 
     async def open(self) -> None:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
-        await self._store.check()
+        await self.store.check()
         freed = await self._tables.ask(self._tables.node.release_all)
         await self._count()
         self._begin(self.tokens.run())
@@ -206,7 +206,7 @@ class JobDesk:
             while True:
                 old = await tables.ask(lambda: tables.clients.expired(self.now_ns(), _SWEPT_AT_ONCE))
                 for tenant, job in old:
-                    await self._store.delete_below(job_prefix(tenant, job))
+                    await self.store.delete_below(job_prefix(tenant, job))
                     await tables.ask(partial(tables.clients.delete, job, None))
                 if len(old) < _SWEPT_AT_ONCE:
                     break

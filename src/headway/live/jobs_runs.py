@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -11,7 +11,7 @@ from headway.adapters.gateway.job_ports import OutputKind
 from headway.adapters.gateway.ports import TokenStream
 from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.table import JobInput
-from headway.adapters.storage.keys import object_key
+from headway.adapters.storage.keys import job_prefix, object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
@@ -103,7 +103,7 @@ class JobRuns:
         self._feed(lambda at_ns: JobEnded(at_ns, "run", row.job, row.attempt, outcome))
 
     def stop(self, job: RequestId) -> None:
-        """End it at the next step boundary; one that has ended already is not there."""
+        """End it at the next step boundary."""
         attempt = self._attempts.get(job)
         if attempt is not None:
             attempt.is_stopped = True
@@ -116,11 +116,22 @@ class JobRuns:
 
     def over(self, row_of: RowClosed | RowLost) -> None:
         """An end is written, or is not ours to write. Checkpoints of a completed job have no use any more."""
-        stored = self._stored.pop((row_of.job, row_of.attempt), None)
-        if stored is not None and isinstance(row_of, RowClosed):
-            task = asyncio.get_running_loop().create_task(self._clean(stored[0].key.rsplit("/", 2)[0]))
-            self._cleaning.add(task)
-            task.add_done_callback(self._cleaning.discard)
+        if stored := self._stored.pop((row_of.job, row_of.attempt), None):
+            prefix = stored[0].key.rsplit("/", 2)[0]
+            self._tidy(self._clean(prefix) if isinstance(row_of, RowClosed) else self._forget(prefix, row_of.job))
+
+    def _tidy(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
+    async def _forget(self, prefix: str, job: RequestId) -> None:
+        """What a deleted job's attempt stored after its objects were deleted is nobody's to sweep later."""
+        try:
+            if await self._tables.ask(lambda: self._tables.node.input(job)) is None:
+                await self._store.delete_below(prefix)
+        except CapacityError as error:
+            log.warning("objects below %s may be of a job that is deleted: %s", prefix, error)
 
     async def _clean(self, prefix: str) -> None:
         try:
@@ -131,10 +142,10 @@ class JobRuns:
 
     async def close(self) -> None:
         """Give up what runs: the leases end by themselves."""
-        tasks: list[asyncio.Task[Outcome] | asyncio.Task[None]] = [*self._tasks.values(), *self._cleaning]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for tasks in (self._tasks.values(), self._cleaning):  # what runs may leave something to clean
+            for task in (open_tasks := list(tasks)):
+                task.cancel()
+            await asyncio.gather(*open_tasks, return_exceptions=True)
 
     async def _live(self, attempt: _Attempt) -> Outcome:
         row = attempt.row
@@ -143,6 +154,8 @@ class JobRuns:
         finally:
             if attempt.is_submitted:
                 self._front.closed(row.job, None, 0)
+            if attempt.is_stopped:
+                self._tidy(self._forget(job_prefix(row.tenant, row.job), row.job))
             del self._attempts[row.job], self._tasks[row.job]
 
     async def _outcome(self, attempt: _Attempt) -> Outcome:

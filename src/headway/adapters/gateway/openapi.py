@@ -73,7 +73,10 @@ _GET: Final = {
     "/debug/trace": "The last seconds as a Chrome/Perfetto trace; evidence or steps as lines (`format=jsonl`, `steps`)",
     "/openapi.json": "This document",
 }
-_DELETE: Final = {"/v1/videos/{id}": "Remove a video; one that runs stops"}
+_DELETE: Final = {
+    "/v1/images/{id}": "Remove pictures; a job that runs stops",
+    "/v1/videos/{id}": "Remove a video; one that runs stops",
+}
 _ANSWERS: Final = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,

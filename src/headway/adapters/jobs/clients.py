@@ -36,7 +36,14 @@ class ClientTable:
             if new.key is not None:
                 before = held_job(connection, new.tenant, new.key, now_ns)
                 if before is not None:
-                    return self._must(connection, before), None
+                    found = find_job(connection, before, None)
+                    if found is None:
+                        raise RequestError(
+                            f"Idempotency-Key {new.key.key!r} made job {before}, which is deleted; use a new key",
+                            status=409,
+                            code="idempotency_conflict",
+                        )
+                    return found, None
             waiting = select(func.count()).select_from(jobs).where(is_open())
             if connection.execute(waiting).scalar_one() >= self._queued_max:
                 raise CapacityError(

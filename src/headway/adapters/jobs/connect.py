@@ -10,10 +10,10 @@ import alembic.command
 import alembic.config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from headway.core.errors import CapacityError, ConfigError
+from headway.core.errors import CapacityError, ConfigError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +85,13 @@ class Database:
             ) from error
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """In one transaction. Raises CapacityError where the database does not answer."""
+        """In one transaction. Raises CapacityError where the database does not answer, RequestError for a value that it
+        cannot hold."""
         try:
             with self.engine.begin() as connection:
                 return work(connection)
+        except DataError as error:  # PostgreSQL takes no NUL in texts, and looks at the length of columns
+            raise RequestError(f"The job table cannot hold a value: {error.orig}", code="invalid_value") from error
         except DBAPIError as error:
             if not (error.connection_invalidated or _is_away(error)):
                 raise
@@ -102,6 +105,11 @@ class Database:
             self.engine.dispose()
         if self._lock is not None:
             self._lock.close()
+
+
+def plain(words: str) -> str:
+    """As every database holds it: PostgreSQL takes no NUL, and a job whose end cannot be written would never end."""
+    return words.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _is_away(error: DBAPIError) -> bool:

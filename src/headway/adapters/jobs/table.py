@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, u
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
-from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.connect import Database, plain
 from headway.adapters.jobs.holds import is_held, stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
@@ -214,7 +214,7 @@ class NodeTable:
                 state=effect.state,
                 owner=None,
                 error_code=effect.code[:64],
-                error_message=effect.message,
+                error_message=plain(effect.message),
                 ended_ns=now_ns,
                 expires_ns=now_ns + self._retention.objects_ns,
             )
@@ -238,7 +238,7 @@ class NodeTable:
         }
         if effect.forgets:
             values |= {"state": "queued", "begun": 0, "done": 0, "checkpoint": None, "device_ns": 0}
-            values |= {"restarts": jobs.c.restarts + 1, "restart_reason": effect.reason}
+            values |= {"restarts": jobs.c.restarts + 1, "restart_reason": plain(effect.reason)}
         back = update(jobs).where(self._own(effect.job, effect.attempt)).values(values)
         return self._database.run(lambda c: c.execute(back).rowcount == 1)
 

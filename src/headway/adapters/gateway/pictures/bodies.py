@@ -19,6 +19,7 @@ from headway.core.errors import RequestError
 
 BodyT = TypeVar("BodyT", bound=DiffusionBody)
 
+KEY_CHARS_MAX: Final = 255  # that the job table holds
 _FILE_FIELDS: Final = ("images", "input_reference")
 
 
@@ -76,7 +77,12 @@ def wants_job(exchange: Exchange) -> bool:
 def idempotency(exchange: Exchange, of: bytes) -> IdempotencyKey | None:
     """Return the client's key for a body with that digest. Raises RequestError for one that cannot be kept."""
     given = exchange.headers.get("idempotency-key")
-    return None if given is None else IdempotencyKey(checked_id(given, "idempotency-key"), of)
+    if given is None:
+        return None
+    if len(given) > KEY_CHARS_MAX:
+        message = f"`idempotency-key` has {len(given)} characters, the limit is {KEY_CHARS_MAX}."
+        raise RequestError(message, code="invalid_value", param="idempotency-key")
+    return IdempotencyKey(checked_id(given, "idempotency-key"), of)
 
 
 def origin(exchange: Exchange, public_url: str | None) -> str:

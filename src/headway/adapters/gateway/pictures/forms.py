@@ -156,19 +156,23 @@ def place(fields: dict[str, Value], key: str, text: str) -> None:
 
 
 def _is_list(step: str) -> bool:
-    return step == "" or step.isdigit()
+    return step == "" or _is_number(step)
+
+
+def _is_number(step: str) -> bool:
+    return step.isascii() and step.isdigit()  # `²` is a digit too, and no number
 
 
 def _element(items: list[Value], step: str, inner: str) -> Value:
     """The element that `[]` or `[k]` names: `[]` begins a new one when the one before has the field already."""
     last = items[-1] if items else None
-    if step.isdigit():
+    if _is_number(step):
         is_new = int(step) >= len(items)
     else:
         is_new = not isinstance(last, dict) or inner in last
     if is_new:
         items.append([] if _is_list(inner) else {})
-    return items[int(step)] if step.isdigit() and not is_new else items[-1]
+    return items[int(step)] if _is_number(step) and not is_new else items[-1]
 
 
 def _into(value: Value, key: str) -> dict[str, Value] | list[Value]:

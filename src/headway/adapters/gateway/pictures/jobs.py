@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import re
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from headway.core.ids import RequestId, TenantId
 POLL_MS_MIN: Final = 250
 POLL_MS_MAX: Final = 5000
 POLLS: Final = 20  # that a client makes while a job runs, about
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _VIDEO_OUTPUTS: Final[dict[str, OutputKind]] = {
     "video": "video",
     "thumbnail": "thumbnail",
@@ -92,12 +94,12 @@ class JobDesk:
             raise RequestError(f"Job `{job[:256]}` is over: it {after.status}.", status=409, code="job_over")
         return after
 
-    async def delete(self, job: str, tenant: Tenant) -> JsonObject:
-        """Remove a video. Raises RequestError 404."""
-        await self.view("video", job, tenant)
+    async def delete(self, kind: JobKind, job: str, tenant: Tenant) -> JsonObject:
+        """Remove it, with all that was made. Raises RequestError 404."""
+        await self.view(kind, job, tenant)
         if not await self._jobs.delete(job, owner(tenant)):
-            raise unknown("video", job)
-        return {"id": job, "object": "video.deleted", "deleted": True}
+            raise unknown(kind, job)
+        return {"id": job, "object": f"{kind}.deleted", "deleted": True}
 
     async def change(self, verb: str, kind: JobKind, job: str, tenant: Tenant) -> JobView:
         """Retry, pause or resume it. Raises RequestError 404 and 409."""
@@ -258,6 +260,14 @@ def output_asked(exchange: Exchange) -> tuple[OutputKind, int]:
     if variant not in _VIDEO_OUTPUTS:
         raise invalid("variant", f"`variant` is {variant[:64]!r}; it must be one of {', '.join(_VIDEO_OUTPUTS)}.")
     return _VIDEO_OUTPUTS[variant], number_asked(exchange, "index", 0, 0, 99)
+
+
+def id_asked(exchange: Exchange, name: str) -> str | None:
+    """Return the job that the query names; None: it names none. Raises RequestError 404 for what is no id."""
+    text = exchange.query.get(name, [""])[-1]
+    if text and not _ID.fullmatch(text):
+        raise RequestError(f"`{name}` is {text[:64]!r}: there is no such job.", status=404, param=name)
+    return text or None
 
 
 def number_asked(exchange: Exchange, name: str, default: int, least: int, most: int) -> int:

@@ -18,6 +18,7 @@ from headway.adapters.gateway.pictures.images import Call, ImageRuns, StreamKind
 from headway.adapters.gateway.pictures.jobs import (
     JobDesk,
     Order,
+    id_asked,
     number_asked,
     output_asked,
     owner,
@@ -98,8 +99,8 @@ class PictureRoutes:
             (_path("/v1/images", "content"), {"GET": self._open(self._picture)}),
             (_path(VIDEOS, "content"), {"GET": self._open(self._video_content)}),
             (_path(VIDEOS, "remix"), {"POST": self._open(self._remix)}),
-            (_path("/v1/images"), {"GET": self._open(self._get_image)}),
-            (_path(VIDEOS), {"GET": self._open(self._get_video), "DELETE": self._open(self._delete)}),
+            (_path("/v1/images"), {"GET": self._open(self._get_image), "DELETE": self._open(self._delete("image"))}),
+            (_path(VIDEOS), {"GET": self._open(self._get_video), "DELETE": self._open(self._delete("video"))}),
         ]
 
     def _open(self, endpoint: Endpoint, why_not: Callable[[], RequestError] | None = None) -> Endpoint:
@@ -173,7 +174,7 @@ class PictureRoutes:
         query = JobQuery(
             tenant=owner(self._door.tenant(exchange)),
             kind="video",
-            after=exchange.query.get("after", [None])[-1],
+            after=id_asked(exchange, "after"),
             limit=number_asked(exchange, "limit", 20, 0, 100),
             order="asc" if order == "asc" else "desc",
         )
@@ -183,9 +184,6 @@ class PictureRoutes:
         view = await self._desk.view("video", job, self._door.tenant(exchange))
         await _polled(exchange, view, self._desk.shown(view))
 
-    async def _delete(self, exchange: Exchange, job: str) -> None:
-        await _json(exchange, await self._desk.delete(job, self._door.tenant(exchange)))
-
     async def _video_content(self, exchange: Exchange, job: str) -> None:
         output, index = output_asked(exchange)
         body = await self._desk.content("video", job, self._door.tenant(exchange), output, index)
@@ -193,14 +191,20 @@ class PictureRoutes:
 
     # Jobs of both kinds
 
+    def _delete(self, kind: JobKind) -> Endpoint:
+        async def endpoint(exchange: Exchange, job: str) -> None:
+            await _json(exchange, await self._desk.delete(kind, job, self._door.tenant(exchange)))
+
+        return endpoint
+
     def _verb(self, kind: JobKind, verb: str) -> Endpoint:
         async def endpoint(exchange: Exchange, job: str) -> None:
             tenant = self._door.tenant(exchange)
             if verb == "cancel":
                 view = await self._desk.cancel(kind, job, tenant)
             elif verb == "reorder":
-                before = exchange.query.get("before", [""])[-1]
-                if not before:
+                before = id_asked(exchange, "before")
+                if before is None:
                     raise invalid("before", "`before` names the job that it goes before: ?before=ID.")
                 view = await self._desk.reorder(kind, job, before, tenant)
             else:

@@ -42,7 +42,7 @@ class DiffusionBody(msgspec.Struct, frozen=True, kw_only=True):
     seed: Seed | None = None
     lora: Annotated[list[LoraAsked], Meta(max_length=16)] | None = None
     deterministic: bool | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    priority: Annotated[int, Meta(ge=1 - 2**31, le=2**31 - 1)] | None = None  # its negative fits the job table too
     allow_degrade: Annotated[list[Degradation], Meta(max_length=8)] | None = None
     partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
     webhook_url: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None

@@ -24,6 +24,7 @@ DAYS: Final = 30  # that an answer covers unless the query says otherwise
 DAYS_MAX: Final = 366
 ROWS: Final = 1000  # of a page
 ROWS_MAX: Final = 10_000
+NAME_CHARS_MAX: Final = 255
 CSV: Final = b"text/csv; charset=utf-8"
 JSON_LINES: Final = b"application/jsonl"
 _NAMES: Final = ("first_day", "last_day", "tenant", "model", "limit", "after", "format")
@@ -111,19 +112,26 @@ def _query(exchange: Exchange, tenant: Tenant) -> UsageQuery:
         tenant=_whose(exchange, tenant),
         first_day=first.isoformat(),
         last_day=last.isoformat(),
-        model=exchange.query.get("model", [None])[-1],
+        model=_name(exchange, "model"),
         after=_after(exchange),
     )
 
 
 def _whose(exchange: Exchange, tenant: Tenant) -> TenantId | None:
     """Others than its own are an admin's to ask for."""
-    asked = exchange.query.get("tenant", [None])[-1]
+    asked = _name(exchange, "tenant")
     if asked is None:
         return owner(tenant)
     if not tenant.admin and asked != tenant.id:
         raise RequestError("Only an admin key sees the usage of other tenants.", status=403, code="admin_only")
     return TenantId(asked)
+
+
+def _name(exchange: Exchange, name: str) -> str | None:
+    text: str | None = exchange.query.get(name, [None])[-1]
+    if text is not None and not (0 < len(text) <= NAME_CHARS_MAX and text.isprintable()):
+        raise invalid(name, f"`{name}` is {text[:64]!r}; it has 1 to {NAME_CHARS_MAX} printable characters.")
+    return text
 
 
 def _day(exchange: Exchange, name: str, default: dt.date) -> dt.date:
@@ -150,9 +158,12 @@ def _after(exchange: Exchange) -> Place | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True), type=Place)
+        found = msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True), type=Place)
+        if all(part.isprintable() for part in found):
+            return found
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise invalid("after", f"`after` is {text[:64]!r}; it is the `next` of the page before.") from None
+        pass
+    raise invalid("after", f"`after` is {text[:64]!r}; it is the `next` of the page before.")
 
 
 def _lines(rows: Sequence[JsonObject]) -> bytes:

@@ -46,7 +46,7 @@ def test_bracketed_names_nest(keys: list[str], found: dict[str, Value]) -> None:
 
 
 BROKEN = (["a", "a"], ["a", "a[b]"], ["a[b]", "a[b]"], ["[a]"], ["a["], ["a]b"], ["a[b][c][d][e][f]"])
-MIXED = (["a[b]", "a[]"], ["a[]", "a[b]"])
+MIXED = (["a[b]", "a[]"], ["a[]", "a[b]"], ["a[0][b]", "a[²][b]"])  # `²` is a digit, and no number
 
 
 @pytest.mark.parametrize("keys", [*BROKEN, *MIXED])

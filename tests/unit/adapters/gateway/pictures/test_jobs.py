@@ -275,3 +275,57 @@ def test_evidence_of_a_job_is_under_its_own_id() -> None:
         assert all(entry is not None and entry.requests == (RequestId(job),) for entry in found.values())
 
     run(test)
+
+
+@pytest.mark.parametrize("text", ["%00", "..%2F..%2Fetc", "a%0Ab", "%F0%9F%98%80", "x" * 129])
+def test_what_is_no_id_is_no_job(text: str) -> None:
+    # SPEC M5
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.film()).json()["id"]
+        for path, method in (
+            (f"/v1/videos?after={text}", "GET"),
+            (f"/v1/videos/{job}/reorder?before={text}", "POST"),
+            (f"/v1/videos/{text}", "GET"),
+            (f"/v1/videos/{text}", "DELETE"),
+            (f"/v1/images/{text}/content", "GET"),
+        ):
+            refused = await studio.get(path, method=method)
+            assert (refused.status, set(refused.json())) == (404, {"error"}), path
+
+    run(test)
+
+
+def test_pictures_are_deleted_as_videos_are_and_each_under_its_own_path() -> None:
+    """unsloth#8187: video has it, image has not."""
+
+    async def test() -> None:
+        studio = Studio()
+        drawn, filmed = (await studio.draw()).json()["id"], (await studio.film()).json()["id"]
+        assert (await studio.get(f"/v1/videos/{drawn}", method="DELETE")).status == 404
+        assert (await studio.get(f"/v1/images/{filmed}", method="DELETE")).status == 404
+        gone = await studio.get(f"/v1/images/{drawn}", method="DELETE")
+        assert gone.json() == {"id": drawn, "object": "image.deleted", "deleted": True}
+        assert (await studio.get(f"/v1/images/{drawn}", method="DELETE")).status == 404
+        assert (await studio.get(f"/v1/images/{drawn}/content")).status == 404
+        assert list(studio.jobs.rows) == [filmed]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "param"),
+    [
+        ({"priority": -(2**31)}, {}, "priority"),  # its negative is no 32-bit number
+        ({}, {"idempotency-key": "k" * 256}, "idempotency-key"),
+        ({}, {"idempotency-key": "a b"}, "idempotency-key"),
+    ],
+)
+def test_what_the_job_table_does_not_hold_is_refused(
+    fields: dict[str, object], headers: dict[str, str], param: str
+) -> None:
+    async def test() -> None:
+        refused = await Studio().film(headers, **fields)
+        assert (refused.status, refused.json()["error"]["param"]) == (400, param)
+
+    run(test)

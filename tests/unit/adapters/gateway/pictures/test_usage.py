@@ -92,6 +92,9 @@ def test_pages_follow_each_other_and_each_tells_the_sums_of_all() -> None:
         "after=%2e%2e",
         "after=WzEsMiwzXQ==",  # [1,2,3]
         "frist_day=2026-11-01",
+        "model=a%00b",
+        "tenant=",
+        "after=WyIwIiwiXHUwMDAwIiwibSJd",  # ["0","\\u0000","m"]
     ],
 )
 def test_a_query_that_means_nothing_is_refused_by_name(query: str) -> None:
