@@ -31,7 +31,7 @@ from headway.adapters.models import resolve
 
 HERE = Path(__file__).parent
 PROMPT, OUTPUT = 64, 48
-READY_S = 180.0
+READY_S = 400.0
 TICK_MS = 1e3 / os.sysconf("SC_CLK_TCK")
 
 
@@ -48,7 +48,8 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
         config = folder / "serve.toml"
-        config.write_text(f"[server]\nport = {self._port}\n[engine]\nthreads = {threads}\n", encoding="utf-8")
+        lines = f"[server]\nport = {self._port}\n[model]\nreplicas = 1\n[engine]\nthreads = {threads}\n"
+        config.write_text(lines, encoding="utf-8")  # a model is named, so that no tiny picture model starts beside it
         self._log = (folder / "serve.log").open("wb")
         command = [sys.executable, "-c", "from headway.cli import main; main()", "serve", "--config", str(config)]
         # Its engine sets its own number of threads; ours may have been started with another.
