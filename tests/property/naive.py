@@ -435,8 +435,8 @@ class NaiveScheduler:
         total = self._blocks(seq.target)
         if seq.preemptions >= self.params.preemptions_max:
             total = self._worst(seq)
-        idle = self.pool.lru
-        revived = [b for b in hits if not self.pool.ref[b] and (soon or b in idle)]
+        places = [self.pool.state[b] for b in hits]
+        revived = [place for place in places if place == 0 or (soon and place < 0)]
         return total - len(hits) + len(revived) + (self.params.watermark if self.running else 0)
 
     def _displace(self, step: int) -> None:
@@ -589,11 +589,10 @@ class NaiveScheduler:
             seq.entry = self.entries
 
     def _cache(self, seq: One, full: int, step: int) -> None:
-        width = self.pool.width
         for i in range(seq.cached, full):
             if seq.parent != BROKEN:
-                tokens = seq.raw[i * width : (i + 1) * width]
-                seq.parent = self.pool.register(seq.table[i], seq.hashes[i], seq.parent, tokens, step)
+                one = range(i, i + 1)
+                seq.parent = self.pool.register_run(seq.table, seq.hashes, seq.raw, one, seq.parent, step)
         seq.cached = max(seq.cached, full)
 
     def _cache_output(self, seq: One, output: tuple[int, ...], step: int) -> None:

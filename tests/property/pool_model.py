@@ -141,7 +141,7 @@ class PoolDriver:
         hits = pool.match(root, keys, raw, len(keys), self.step)
         assert hits == plain.match(root, keys, pieces, self.step), "hits differ"
         self.operations += 1
-        revived = sum(1 for block in hits if block in pool.lru)
+        revived = sum(1 for block in hits if not pool.state[block])
         if len(parts) - len(hits) + revived > pool.available:
             return
         for block in hits:
@@ -155,7 +155,7 @@ class PoolDriver:
         parent: Identity = pool.uid[hits[-1]] if hits else root
         above: Content | bytes | None = plain.cached[hits[-1]] if hits else root
         for i in range(len(hits), len(parts)):
-            parent = pool.register(table[i], keys[i], parent, pieces[i], self.step)
+            parent = pool.register_run(table, keys, raw, range(i, i + 1), parent, self.step)
             above = plain.register(table[i], keys[i], above, pieces[i], self.step)
             assert (parent == BROKEN) == (above is None), "caching differs"
         self.operations += len(hits) + 1 + len(fresh)
@@ -209,9 +209,10 @@ class PoolDriver:
         """Whole states agree, and the pool's own audit holds."""
         pool, plain = self.pool, self.plain
         pool.audit(self.tables, self.reserved)
-        assert pool.free == plain.free
+        assert list(pool.free) == plain.free
         assert list(pool.lru) == plain.idle
-        assert pool.ref == [plain.refs[block] for block in range(pool.size)]
+        assert [max(place, 0) for place in pool.state] == [plain.refs[block] for block in range(pool.size)]
+        assert {block: -place for block, place in enumerate(pool.state) if place < 0} == plain.fences
         assert {block for block in range(pool.size) if pool.uid[block]} == set(plain.cached)
 
     def drain(self) -> None:

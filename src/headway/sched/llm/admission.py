@@ -28,7 +28,7 @@ def fits(m: MachineState, seq: Seq, hits: list[int], *, soon: bool) -> bool:
     if seq.preemptions >= m.params.preemptions_max:
         need += seq.worst_blocks - total
     for block in hits:
-        if not pool.ref[block] and (soon or not pool.fence[block]):
+        if not pool.state[block] or (soon and pool.state[block] < 0):
             need += 1  # hitting it takes it out of what is available
     return need <= pool.available + (pool.fenced if soon else 0)
 

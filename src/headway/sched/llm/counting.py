@@ -12,7 +12,6 @@ class CountingPool(BlockPool):
     def __init__(self, size: int) -> None:
         super().__init__(0)
         self.size = self.left = size
-        self.counts: dict[int, int] = {}  # step -> blocks behind its fence
 
     @property
     def available(self) -> int:
@@ -32,10 +31,10 @@ class CountingPool(BlockPool):
             self.left += len(blocks)
             return
         self.fenced += len(blocks)
-        self.counts[fence] = self.counts.get(fence, 0) + len(blocks)
+        self.fences.setdefault(fence, []).append(len(blocks))  # how many, not which
 
     def release(self, step: int) -> None:
-        count = self.counts.pop(step, 0)
+        count = sum(self.fences.pop(step, ()))
         if count:
             self.epoch += 1
             self.fenced -= count

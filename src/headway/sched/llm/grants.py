@@ -20,23 +20,25 @@ def grant(m: MachineState, draft: Draft) -> None:
             draft.grants.extend(grant_all(m, bucket))
         return
     owed = 0  # blocks promised out of those behind the fence
-    for seq in [*m.stalled, *bucket]:
+    for seq in [*m.stalled, *[m.seqs[number] for number in bucket]]:
         if seq.state is SeqState.STALLED:
             owed += _resume(m, draft, seq, owed)
         elif seq.state is SeqState.DECODE:
             owed += _open_block(m, draft, seq, owed)
 
 
-def grant_all(m: MachineState, bucket: dict[Seq, None]) -> tuple[tuple[int, int], ...]:
+def grant_all(m: MachineState, bucket: dict[int, list[int]]) -> tuple[tuple[int, int], ...]:
     """One block to each of the bucket; the caller saw that there are enough."""
-    grants = []
-    for seq, block in zip(bucket, m.pool.take(len(bucket)), strict=True):
-        seq.table.append(block)
-        grants.append((seq.id, block))
-        if seq.reserve:
-            seq.reserve -= 1
-            m.pool.reserved -= 1
-    return tuple(grants)
+    blocks = m.pool.take(len(bucket))
+    for table, block in zip(bucket.values(), blocks, strict=True):
+        table.append(block)
+    if m.pool.reserved:
+        for number in bucket:
+            seq = m.seqs[number]
+            if seq.reserve:
+                seq.reserve -= 1
+                m.pool.reserved -= 1
+    return tuple(zip(bucket, blocks, strict=True))
 
 
 def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:

@@ -4,7 +4,7 @@ Every stride-th block of a chain only (core.blockhash.known_stride), and bounded
 that was emptied, is followed by a snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -24,30 +24,30 @@ class KvLog:
         self._changes: dict[bytes, bool] = {}  # hash -> it is there now; what came and went in between is no news
         self._is_reset = True
 
-    def stored(
-        self, table: Sequence[int], keys: Sequence[bytes], span: range, uids: Sequence[int], hashes: Sequence[bytes]
-    ) -> None:
-        """The blocks of `span` were offered to the index; some may have stayed outside."""
-        stride, told = self._stride, self.told
-        for place in range(span.start + (-span.start - 1) % stride, span.stop, stride):
-            block, key = table[place], keys[place]
-            if uids[block] and hashes[block] == key and not told[block]:
-                told[block] = 1
-                self._note(key, True)
+    def stored(self, table: Sequence[int], keys: Sequence[bytes], span: range) -> None:
+        """The blocks of `span` entered the index."""
+        told = self._told_of(span)
+        for block in table[told]:
+            self.told[block] = 1
+        if not self._is_reset:
+            self._changes.update(dict.fromkeys(keys[told], True))
+            if len(self._changes) > CHANGES_MAX:
+                self._forget()
+
+    def _told_of(self, span: range) -> slice:
+        return slice(span.start + (-span.start - 1) % self._stride, span.stop, self._stride)
 
     def removed(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
         """The contents of `blocks` left the index."""
         told = self.told
+        changes = None if self._is_reset else self._changes
         for block in blocks:
             if told[block]:
                 told[block] = 0
-                self._note(hashes[block], False)
-
-    def _note(self, key: bytes, is_there: bool) -> None:
-        if not self._is_reset:
-            self._changes[key] = is_there
-            if len(self._changes) > CHANGES_MAX:
-                self._forget()
+                if changes is not None:
+                    changes[hashes[block]] = False
+        if len(self._changes) > CHANGES_MAX:
+            self._forget()
 
     def reset(self) -> None:
         """The index is empty."""
@@ -58,12 +58,12 @@ class KvLog:
         self._changes.clear()
         self._is_reset = True
 
-    def take(self, index: Mapping[bytes, int], *, everything: bool) -> KvEvents:
+    def take(self, hashes: Sequence[bytes], *, everything: bool) -> KvEvents:
         """Return the changes since the last call, or (asked, or when they are lost) what the index holds."""
         changes, is_reset = self._changes, self._is_reset or everything
         self._changes, self._is_reset = {}, False
         if is_reset:
-            held = (key for key, block in index.items() if self.told[block])
+            held = (hashes[block] for block, told in enumerate(self.told) if told)
             return KvEvents(tuple(islice(held, SNAPSHOT_MAX)), (), True)
         stored = tuple(key for key, is_there in changes.items() if is_there)
         return KvEvents(stored, tuple(key for key, is_there in changes.items() if not is_there))

@@ -22,7 +22,7 @@ from headway.sched.llm.admission import admit, displace, find_hits
 from headway.sched.llm.ahead import LESSONS_EAGER, STEADY_SAMPLE
 from headway.sched.llm.counting import CountingPool
 from headway.sched.llm.failure import void_open_steps
-from headway.sched.llm.grants import grant, grant_all
+from headway.sched.llm.grants import grant
 from headway.sched.llm.intake import new_seq
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool
@@ -152,10 +152,11 @@ class LlmMachine(Reporting):
                         cache_output(m, seq, outputs(number), step)
                     ended.append(m.finish(seq, FinishReason.LENGTH, step))
         m.done = step
-        m.pool.release(step)
-        if m.slots.size:
+        if m.pool.fences:
+            m.pool.release(step)
+        if m.slots.fences:
             m.slots.release(step)
-        shape = m.open_shapes.pop(step, None)
+        shape = m.open_shapes.pop(step, None) if m.open_shapes else None
         if shape is not None and m.belief is not None:
             m.belief.observe(shape, done.timing.done_ns - done.timing.started_ns)
         return ended
@@ -182,8 +183,9 @@ class LlmMachine(Reporting):
         step, m.at_ns = m.step + 1, at_ns
         if m.is_steady and step not in m.calendar:
             bucket = m.wheel[step % m.block_size]
-            if len(bucket) <= m.pool.available:
-                return self._commit_steady(step, bucket)
+            room = m.pool.available - len(bucket)
+            if room >= 0:
+                return ahead.commit_steady(m, step, bucket, room)
         draft = Draft(step, at_ns)
         if step in m.calendar:
             self._drain_due(step)
@@ -233,18 +235,6 @@ class LlmMachine(Reporting):
         if m.params.overlap_prefills or m.decodes:
             return False
         return m.step > m.done and m.last_kind == "prefill"
-
-    def _commit_steady(self, step: int, bucket: dict[Seq, None]) -> StepPlan:
-        """The rows that decode go on, and nothing else happens: what `plan` comes to then, without its stages."""
-        m = self.state
-        m.visits += len(bucket)
-        grants = grant_all(m, bucket) if bucket else ()
-        decodes, kv_tokens, belief = m.decodes, m.kv_base + m.decodes * (step + 1), m.belief
-        if belief is not None and (belief.observed < LESSONS_EAGER or step % STEADY_SAMPLE == 0):
-            m.open_shapes[step] = StepShape(decodes, kv_tokens, 0, 0)
-        m.step, m.last_kind = step, "decode"
-        further = ahead.steps_alike(m, step)
-        return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens, ahead=further)
 
     def steps_done(self, last: int, depth: int, took_ns: Sequence[Ns]) -> list[StepPlan]:
         """Fold in what was run ahead (`ahead.steps_done`)."""

@@ -59,10 +59,14 @@ def introduce(draft: Draft, seq: Seq) -> tuple[int, ...]:
 
 def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
     """How much of `seq` this step computes; 0 when the step is full."""
-    room = min(m.params.step_tokens - draft.decodes - draft.prefill_tokens, seq.target - start)
+    room = m.params.step_tokens - draft.decodes - draft.prefill_tokens
+    if seq.target - start < room:
+        room = seq.target - start
     if room < 1:
         return 0
-    count = min(m.chunker.count(draft, start, room), room)
+    count = m.chunker.count(draft, start, room)
+    if count > room:
+        count = room
     if m.params.decisions:
         why = m.chunker.why(draft, start, room, count)
         if why is not None and abs(count - seq.chunk_recorded) * 4 > seq.chunk_recorded:

@@ -58,14 +58,15 @@ class Seq:
     known: bool = False  # the executor has heard of it
     holds: bool = False  # stops after prefill and first token (P/D)
 
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.request.prompt)
+    prompt_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.request.prompt)
 
     @property
     def target(self) -> int:
         """Tokens to compute before the next one can be sampled."""
-        return len(self.request.prompt) + self.outputs
+        return self.prompt_tokens + self.outputs
 
     @property
     def urgency(self) -> int:

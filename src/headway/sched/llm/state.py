@@ -108,7 +108,8 @@ class MachineState:
         self.stalled: dict[Seq, None] = {}
         self.adopted: dict[int, Seq] = {}
         self.guided: dict[Seq, None] = {}  # sample after the host has seen the token before
-        self.wheel: list[dict[Seq, None]] = [{} for _ in range(limits.block_size)]
+        # By step of the next new block: numbers and tables, which keep their place in memory while a sequence decodes.
+        self.wheel: list[dict[int, list[int]]] = [{} for _ in range(limits.block_size)]
         self.calendar: dict[int, list[int]] = {}  # leave_at -> numbers of sequences; entries may be stale
         self.dues: list[int] = []  # heap of its keys, those of the past too
         self.leaves: list[int] = []
@@ -183,7 +184,7 @@ class MachineState:
     def enter(self, seq: Seq, step: int) -> None:
         """Start decoding at `step`: from here on, time does the counting."""
         seq.state, seq.join = SeqState.DECODE, step
-        self.wheel[(step - seq.computed) % self.block_size][seq] = None
+        self.wheel[(step - seq.computed) % self.block_size][seq.id] = seq.table
         self.set_limit(seq, step)
         self.decodes += 1
         self.kv_base += seq.computed - step
@@ -195,7 +196,7 @@ class MachineState:
         """Stop decoding after the last committed plan; materialise the counts."""
         step = self.step + 1
         self.kv_base -= seq.computed - seq.join
-        del self.wheel[(seq.join - seq.computed) % self.block_size][seq]
+        del self.wheel[(seq.join - seq.computed) % self.block_size][seq.id]
         if seq.join < step:
             seq.last = self.step
         seq.computed += step - seq.join

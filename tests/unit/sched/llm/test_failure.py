@@ -57,7 +57,7 @@ def test_no_kv_is_trusted_afterwards() -> None:
         rig.step()
     fail(rig)
     pool = rig.machine.state.pool
-    assert not pool.index
+    assert not list(pool.index.items())
     assert pool.available == pool.size
     rig.drain()
 

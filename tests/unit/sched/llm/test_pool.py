@@ -22,9 +22,16 @@ def fill(pool: BlockPool, tokens: tuple[int, ...], *, root: bytes = ROOT, step: 
     """Take blocks for `tokens` and register them as written by `step`."""
     keys, content = block_hashes(root, tokens, SIZE), raw(tokens)
     blocks, parent = pool.take(len(keys)), root
-    for i, block in enumerate(blocks):
-        parent = pool.register(block, keys[i], parent, content[i * pool.width : (i + 1) * pool.width], step)
+    for i in range(len(keys)):
+        parent = pool.register_run(blocks, keys, content, range(i, i + 1), parent, step)
     return blocks
+
+
+def put(pool: BlockPool, key: bytes, tokens: tuple[int, ...], parent: int | bytes = ROOT) -> int:
+    """Offer a new block under a made-up hash; it holds the last block of `tokens`."""
+    depth = len(tokens) // SIZE
+    table, keys = pool.take(1) * depth, [key] * depth
+    return pool.register_run(table, keys, raw(tokens), range(depth - 1, depth), parent, 1)
 
 
 def hits(pool: BlockPool, tokens: tuple[int, ...], *, root: bytes = ROOT, step: int = 2) -> list[int]:
@@ -124,16 +131,15 @@ def test_a_salt_that_looks_like_a_lora_is_another_key() -> None:
 def test_equal_hashes_of_other_tokens_are_no_hit() -> None:
     pool = BlockPool(8, SIZE)
     key = b"k" * 16
-    pool.register(pool.take(1)[0], key, ROOT, raw(some(1)), 1)
+    put(pool, key, some(1))
     assert pool.match(ROOT, [key], raw(some(2)), 1, 2) == []
-    assert pool.register(pool.take(1)[0], key, ROOT, raw(some(2)), 1) == BROKEN
+    assert put(pool, key, some(2)) == BROKEN
 
 
 def test_equal_hashes_and_tokens_after_other_content_are_no_hit() -> None:
     pool = BlockPool(8, SIZE)
-    first = pool.register(pool.take(1)[0], b"a" * 16, ROOT, raw(some(1)), 1)
-    second = pool.register(pool.take(1)[0], b"b" * 16, ROOT, raw(some(2)), 1)
-    pool.register(pool.take(1)[0], b"c" * 16, first, raw(some(3)), 1)
+    first, second = put(pool, b"a" * 16, some(1)), put(pool, b"b" * 16, some(2))
+    put(pool, b"c" * 16, some(1, 3), first)
     assert second != first
     assert len(pool.match(ROOT, [b"b" * 16, b"c" * 16], raw(some(2, 3)), 2, 2)) == 1
 
@@ -141,7 +147,7 @@ def test_equal_hashes_and_tokens_after_other_content_are_no_hit() -> None:
 def test_equal_hashes_and_tokens_under_another_root_are_no_hit() -> None:
     pool = BlockPool(8, SIZE)
     key = b"k" * 16
-    pool.register(pool.take(1)[0], key, ROOT, raw(some(1)), 1)
+    put(pool, key, some(1))
     assert pool.match(cache_root(model="other"), [key], raw(some(1)), 1, 2) == []
 
 
@@ -204,23 +210,25 @@ def test_a_run_registers_what_one_by_one_would(known: int) -> None:
         fill(pool, tokens[: known * SIZE])
     parent: int | bytes = ROOT
     table = one.take(4)
-    for i, block in enumerate(table):
-        parent = one.register(block, keys[i], parent, content[i * one.width : (i + 1) * one.width], 5)
-    assert run.register_run(run.take(4), keys, content, range(4), ROOT, 5) == parent
-    assert (run.index, run.home, run.uid, run.parent, run.written) == (
-        one.index, one.home, one.uid, one.parent, one.written,
-    )  # fmt: skip
+    for i in range(4):
+        parent = one.register_run(table, keys, content, range(i, i + 1), parent, 5)
+    assert parent != BROKEN
+    assert run.register_run(run.take(4), keys, content, range(4), ROOT, 5) != BROKEN
+    assert dict(run.index.items()) == dict(one.index.items())
+    for step in (5, 6):
+        assert hits(run, tokens, step=step) == hits(one, tokens, step=step)
+    assert len(hits(run, tokens, step=6)) == 4
 
 
 def test_a_run_that_meets_a_collision_is_cached_no_further() -> None:
     pool = BlockPool(12, SIZE)
     fill(pool, some(9))
-    keys = [*block_hashes(ROOT, some(1, 2), SIZE), pool.hash[0], b"z" * 16]
+    keys = [*block_hashes(ROOT, some(1, 2), SIZE), *block_hashes(ROOT, some(9), SIZE), b"z" * 16]
     epoch = pool.epoch
     assert pool.register_run(pool.take(4), keys, raw(some(1, 2, 3, 4)), range(4), ROOT, 5) == BROKEN
     assert len(hits(pool, some(1, 2), step=6)) == 2
     assert (pool.last_registered, pool.epoch > epoch) == (5, True)
-    assert b"z" * 16 not in pool.index
+    assert b"z" * 16 not in dict(pool.index.items())
 
 
 def test_an_orphan_gives_way_to_the_same_content_under_a_new_parent() -> None:
@@ -257,9 +265,9 @@ def test_reserved_blocks_are_not_available() -> None:
     [
         lambda pool: pool.free.append(pool.free[0]),
         lambda pool: pool.free.pop(),
-        lambda pool: pool.ref.__setitem__(5, 1),
+        lambda pool: pool.state.__setitem__(5, 1),
         lambda pool: pool.set_reserve(1),
-        lambda pool: pool.index.clear(),
+        lambda pool: pool.uid.__setitem__(0, 0),
         lambda pool: setattr(pool, "fenced", 1),
     ],
 )

@@ -1,0 +1,158 @@
+"""Which block holds which content: the prefix index of one pool (SPEC B2)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
+TOKEN_BYTES: Final = 4
+Identity = int | bytes  # of the content before a block: a uid, or the cache root at the start
+
+SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that is at most so many times longer
+# The insert that makes a dict of 900,000 hashes grow takes 26 ms, and it grows even at a steady size, because deleted
+# entries use it up. Dicts of this size grow on their own, each in a fraction of a millisecond.
+HOME_BLOCKS: Final = 8192
+_BYTE: Final = 256
+
+
+class _Run(msgspec.Struct, frozen=True, gc=False):
+    """What contents that were offered together have in common."""
+
+    raw: bytes  # their tokens, TOKEN_BYTES each
+    start: int  # bytes of the chain before them
+    step: int  # writes them; later steps may read
+
+
+class PrefixIndex:
+    """A hash only finds; tokens and the identity of the content before decide, so a chain is exact by induction.
+
+    A uid is never used twice and names its block: `uid % blocks`.
+    """
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self.width = TOKEN_BYTES * block_size
+        self.uid = [0] * blocks  # identity of a block's content; 0: not in the index
+        self.key = [b""] * blocks  # hash of its content, if it has one
+        self.added: list[range] = []  # what entered with the last offer, as places in its chain
+        self.evicted = 0  # and left
+        self.orphans: list[int] = []  # blocks that lost their content to a new offer of the same
+        self._parent: list[Identity] = [b""] * blocks
+        self._run = [_Run(b"", 0, 0)] * blocks
+        self._dicts: list[dict[bytes, int]] = [{} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))]
+        self._homes = [self._dicts[first % len(self._dicts)] for first in range(_BYTE)]  # by first byte of the hash
+        self._blocks = self._last_uid = blocks
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Hashes and blocks."""
+        for home in self._dicts:
+            yield from home.items()
+
+    def is_alive(self, content: Identity) -> bool:
+        """A content that left the index can never be reached again, nor can what hangs on it."""
+        return isinstance(content, bytes) or self.uid[content % self._blocks] == content
+
+    def match(self, root: bytes, hashes: Sequence[bytes], raw: bytes, limit: int, step: int) -> list[int]:
+        """Return the longest run of leading blocks whose content steps before `step` have written."""
+        hits: list[int] = []
+        homes, parents, runs, width = self._homes, self._parent, self._run, self.width
+        parent: Identity = root
+        at = 0
+        for key in hashes[:limit]:
+            block = homes[key[0]].get(key)
+            if block is None or parents[block] != parent:
+                break
+            run = runs[block]
+            if run.step >= step:
+                break
+            end = at + width
+            if run.raw[at - run.start : end - run.start] != raw[at:end]:
+                break
+            hits.append(block)
+            parent = self.uid[block]
+            at = end
+        return hits
+
+    def offer_run(
+        self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
+    ) -> int:
+        """Offer the blocks of `span`, written by `step`; return the identity of the last content, or BROKEN."""
+        self.added = added = []
+        at, stop = span.start, span.stop
+        if not self.is_alive(parent):
+            return BROKEN  # nothing could ever reach them
+        while at < stop:
+            key = keys[at]
+            if key in self._homes[key[0]] or self.uid[table[at]]:
+                parent = self._settle(table[at], key, raw, at * self.width, parent, step)
+                if parent == BROKEN:
+                    break
+                at += 1
+            else:
+                end = at + self._append(table[at:stop], keys[at:stop], raw, at * self.width, parent, step)
+                added.append(range(at, end))
+                parent, at = self.uid[table[end - 1]], end
+        return parent if isinstance(parent, int) else BROKEN
+
+    def _append(
+        self, blocks: Sequence[int], keys: Sequence[bytes], raw: bytes, start: int, parent: Identity, step: int
+    ) -> int:
+        """Enter contents up to the first that meets one of its hash, or a block that holds another; return how many."""
+        size, uid = self._blocks, self._last_uid
+        uids, names, parents, runs, homes = self.uid, self.key, self._parent, self._run, self._homes
+        run = self._run_of(raw, start, len(blocks) * self.width, step)
+        count = 0
+        for block, key in zip(blocks, keys, strict=True):
+            home = homes[key[0]]
+            if key in home or uids[block]:
+                break
+            home[key] = block
+            uid += size
+            parents[block] = parent
+            uids[block] = parent = uid + block
+            names[block] = key
+            runs[block] = run
+            count += 1
+        self._last_uid = uid
+        return count
+
+    @staticmethod
+    def _run_of(raw: bytes, start: int, size: int, step: int) -> _Run:
+        """A copy of these tokens, or the whole chain where that is not much longer: a copy reads cold memory."""
+        if len(raw) <= SHARED_MAX * size:
+            return _Run(raw, 0, step)
+        return _Run(raw[start : start + size], start, step)
+
+    def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity, step: int) -> int:
+        """Offer one block whose hash is there already, or that stands for something already."""
+        other = self._homes[key[0]].get(key)
+        if other is not None:
+            run, above = self._run[other], self._parent[other]
+            end = start + self.width
+            if above == parent and run.raw[start - run.start : end - run.start] == raw[start:end]:
+                return self.uid[other]
+            if self.is_alive(above):
+                return BROKEN  # a collision; the one that is there stays
+            self.orphans.append(other)  # its parent was evicted before it: no walk finds it
+            self.forget((other,))
+        if self.uid[block]:
+            return BROKEN
+        self._append((block,), (key,), raw, start, parent, step)
+        self.added.append(range(start // self.width, start // self.width + 1))
+        return self.uid[block]
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """The contents of `blocks` leave."""
+        uids, names, homes = self.uid, self.key, self._homes
+        for block in blocks:
+            key = names[block]
+            del homes[key[0]][key]
+            uids[block] = 0
+        self.evicted += len(blocks)
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        for _key, block in self.items():
+            self.uid[block] = 0
+        for home in self._dicts:
+            home.clear()
