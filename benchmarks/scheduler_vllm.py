@@ -2,7 +2,7 @@
 
     PYTHON benchmarks/scheduler_vllm.py steady RUNNING BLOCK TOKENS     (then numbers of steps on standard input)
     PYTHON benchmarks/scheduler_vllm.py churn RUNNING BLOCK TOKENS
-    PYTHON benchmarks/scheduler_vllm.py decide < WORLD.json
+    PYTHON benchmarks/scheduler_vllm.py decide < WORLDS.json
 
 Each number of steps is answered by a JSON array: CPU nanoseconds of `schedule` + `update_from_output`, one per step.
 """
@@ -13,9 +13,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple
 
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR")
 
@@ -80,16 +81,17 @@ class Bench:
 
     def add(self, name: str, prompt: Sequence[int], outputs: int) -> None:
         """Queue a request."""
-        sampling = SamplingParams(max_tokens=outputs, temperature=0.0, ignore_eos=True)
+        sampling = SamplingParams(max_tokens=outputs, temperature=0.0, stop_token_ids=[0])
         self.scheduler.add_request(Request(name, list(prompt), sampling, None, block_hasher=self.hasher))
 
-    def run(self, plan: SchedulerOutput, token: int = 5) -> ModelRunnerOutput:
-        """What a model would answer."""
+    def run(self, plan: SchedulerOutput, token: Callable[[str, int], int] = lambda _name, _at: 5) -> ModelRunnerOutput:
+        """What a model would answer; `token`: of a request and a place in its outputs."""
         names = list(plan.num_scheduled_tokens)
         sampled = []
         for name in names:
             request = self.scheduler.requests[name]
-            sampled.append([token] if request.num_computed_tokens >= request.num_tokens else [])
+            is_whole = request.num_computed_tokens >= request.num_tokens
+            sampled.append([token(name, request.num_output_tokens)] if is_whole else [])
         return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
 
     def step(self) -> int:
@@ -136,21 +138,41 @@ class Churn(Bench):
 
     def step(self) -> int:
         spent = super().step()
-        self.arrive(len(self.scheduler.running) * 0 + self.missing())
+        self.arrive(self.scheduler.max_num_running_reqs + 8 - len(self.scheduler.requests))
         return spent
 
-    def missing(self) -> int:
-        """Requests that ended and were not replaced yet."""
-        return self.scheduler.max_num_running_reqs + 8 - len(self.scheduler.requests)
+
+class Arrival(NamedTuple):
+    """A request of a world, and the step before which it arrives."""
+
+    step: int
+    name: str
+    prompt: list[int]
+    outputs: int
+    tokens: list[int]  # what it samples, as far as it gets; 0 ends it
 
 
-def decide(world: dict[str, object]) -> list[dict[str, int]]:
-    """Play a world of arrivals by step; tokens that each step computes, by request."""
-    raise NotImplementedError
+def decide(world: dict[str, Any]) -> list[dict[str, int]]:
+    """Tokens that each step computes, by request."""
+    bench = Bench(world["running"], world["block"], world["blocks"], world["budget"], cache=True)
+    arrivals = [Arrival(*entry) for entry in world["arrivals"]]
+    tokens = {arrival.name: arrival.tokens for arrival in arrivals}
+    steps = []
+    for step in range(world["steps"]):
+        for arrival in arrivals:
+            if arrival.step == step:
+                bench.add(arrival.name, arrival.prompt, arrival.outputs)
+        plan = bench.scheduler.schedule()
+        steps.append(dict(plan.num_scheduled_tokens))
+        bench.scheduler.update_from_output(plan, bench.run(plan, lambda name, at: tokens[name][at]))
+    return steps
 
 
 def main() -> None:
-    """Serve windows of steps until standard input ends."""
+    """Serve windows of steps until standard input ends, or play worlds."""
+    if sys.argv[1] == "decide":
+        print(json.dumps([decide(world) for world in json.load(sys.stdin)]))
+        return
     kind, running, block, tokens = sys.argv[1], *map(int, sys.argv[2:5])
     bench = Churn(running, block, tokens) if kind == "churn" else steady(running, block, tokens)
     gc.collect()

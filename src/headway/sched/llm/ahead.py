@@ -16,7 +16,7 @@ STEADY_SAMPLE: Final = 128
 
 
 def commit_steady(m: MachineState, step: int, bucket: dict[int, list[int]], room: int) -> StepPlan:
-    """The rows that decode go on, and nothing else happens: what planning comes to then, without its stages.
+    """The rows that decode go on, and who waits goes on waiting: what planning comes to then, without its stages.
 
     `room`: blocks that are available when each of `bucket` has one more.
     """
@@ -29,7 +29,7 @@ def commit_steady(m: MachineState, step: int, bucket: dict[int, list[int]], room
     if belief is not None and (belief.observed < LESSONS_EAGER or step % STEADY_SAMPLE == 0):
         m.open_shapes[step] = StepShape(decodes, kv_tokens, 0, 0)
     m.step, m.last_kind = step, "decode"
-    further = steps_alike(m, step, room)
+    further = -1 if m.waiting else steps_alike(m, step, room)
     return StepPlan(step, m.done, "decode", grant=grants, decodes=decodes, kv_tokens=kv_tokens, ahead=further)
 
 

@@ -26,16 +26,14 @@ class KvLog:
 
     def stored(self, table: Sequence[int], keys: Sequence[bytes], span: range) -> None:
         """The blocks of `span` entered the index."""
-        told = self._told_of(span)
-        for block in table[told]:
-            self.told[block] = 1
+        told, stride = self.told, self._stride
+        places = slice(span.start + (-span.start - 1) % stride, span.stop, stride)
+        for block in table[places]:
+            told[block] = 1
         if not self._is_reset:
-            self._changes.update(dict.fromkeys(keys[told], True))
+            self._changes.update(dict.fromkeys(keys[places], True))
             if len(self._changes) > CHANGES_MAX:
                 self._forget()
-
-    def _told_of(self, span: range) -> slice:
-        return slice(span.start + (-span.start - 1) % self._stride, span.stop, self._stride)
 
     def removed(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
         """The contents of `blocks` left the index."""

@@ -88,17 +88,15 @@ class BlockPool:
 
         Tail first, so that the LRU meets a child before its parent.
         """
-        state, gone = self.state, []
+        state = self.state
         behind = -fence if fence > done else 0
-        for block in reversed(blocks):
-            left = state[block] - 1
-            if left > 0:
-                state[block] = left
-                continue
-            if left < 0:
-                raise InvariantError(f"block {block} is freed twice")
+        for block in blocks:
+            if state[block] != 1:
+                gone = self._drop_shared(blocks, blocks.index(block), behind)
+                break
             state[block] = behind
-            gone.append(block)
+        else:
+            gone = [*reversed(blocks)]
         self.epoch += 1
         if not gone:
             return
@@ -112,30 +110,46 @@ class BlockPool:
         else:
             waiting += gone
 
+    def _drop_shared(self, blocks: Sequence[int], at: int, behind: int) -> list[int]:
+        """Give back what lies from `at` on, some of it with more than one reference; return all that have none."""
+        state, gone = self.state, [*blocks[:at]]
+        for block in blocks[at:]:
+            left = state[block] - 1
+            if left > 0:
+                state[block] = left
+                continue
+            if left < 0:
+                raise InvariantError(f"block {block} is freed twice")
+            state[block] = behind
+            gone.append(block)
+        gone.reverse()
+        return gone
+
     def release(self, step: int) -> None:
         """Step `step` is done: its blocks return."""
         blocks = self.fences.pop(step, None)
         if blocks is None:
             return
         self.epoch += 1
-        state, uid, free, back, cached = self.state, self.uid, self.free, -step, []
-        left = self.available
+        state, uid, back = self.state, self.uid, -step
+        cached, blank = [], []
         for block in blocks:
-            if state[block] == back:  # else it is shared again
+            if state[block] == back:  # else it is shared again, or in the list twice because it was for a while
                 state[block] = 0
                 if uid[block]:
                     cached.append(block)
                 else:
-                    free.append(block)
+                    blank.append(block)
+        self.fenced -= len(cached) + len(blank)
         self.lru.extend(cached)
-        self.fenced -= self.available - left
+        self.free += blank
 
     def _free(self, blocks: list[int]) -> None:
-        for block in blocks:
-            if self.uid[block]:
-                self.lru.extend((block,))
-            else:
-                self.free.append(block)
+        uid = self.uid
+        cached = [block for block in blocks if uid[block]]
+        self.lru.extend(cached)
+        if len(cached) < len(blocks):
+            self.free += [block for block in blocks if not uid[block]]
 
     def set_reserve(self, change: int) -> None:
         """Add to (or return from) what is set aside for requests that may not be preempted again."""

@@ -101,7 +101,6 @@ class PrefixIndex:
         size, uid = self._blocks, self._last_uid
         uids, names, parents, runs, homes = self.uid, self.key, self._parent, self._run, self._homes
         run = self._run_of(raw, start, len(blocks) * self.width, step)
-        count = 0
         for block, key in zip(blocks, keys, strict=True):
             home = homes[key[0]]
             if key in home or uids[block]:
@@ -112,7 +111,7 @@ class PrefixIndex:
             uids[block] = parent = uid + block
             names[block] = key
             runs[block] = run
-            count += 1
+        count = (uid - self._last_uid) // size
         self._last_uid = uid
         return count
 

@@ -147,9 +147,13 @@ class MachineState:
     @property
     def is_steady(self) -> bool:
         """Some decode, and nobody enters, leaves or waits."""
+        return not self.waiting and self.is_quiet
+
+    @property
+    def is_quiet(self) -> bool:
+        """Some decode, and nobody enters or leaves; some may wait."""
         return bool(self.decodes) and not (
-            self.waiting
-            or self.joins
+            self.joins
             or self.partial
             or self.stalled
             or self.adopted

@@ -21,7 +21,8 @@ def raw(tokens: tuple[int, ...]) -> bytes:
 def fill(pool: BlockPool, tokens: tuple[int, ...], *, root: bytes = ROOT, step: int = 1) -> list[int]:
     """Take blocks for `tokens` and register them as written by `step`."""
     keys, content = block_hashes(root, tokens, SIZE), raw(tokens)
-    blocks, parent = pool.take(len(keys)), root
+    blocks = pool.take(len(keys))
+    parent: int | bytes = root
     for i in range(len(keys)):
         parent = pool.register_run(blocks, keys, content, range(i, i + 1), parent, step)
     return blocks
