@@ -108,6 +108,12 @@ class DenoiseRow(msgspec.Struct, frozen=True, gc=False):
     count: int
     total: int
     pictures: int = 1  # of one prompt, side by side in the batch
+    skipped: int = 0  # of `total`, the first, that are counted and not run: an edit begins further down
+
+    @property
+    def runs(self) -> int:
+        """Steps of this plan that are computed."""
+        return max(0, self.start + self.count - max(self.start, self.skipped))
 
 
 class NewDenoise(msgspec.Struct, frozen=True):

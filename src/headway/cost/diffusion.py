@@ -82,17 +82,21 @@ def stages(cost: DenoiseCoefficients, request: DiffusionRequest) -> Stages:
     return Stages(
         text_ns / NS_PER_S,
         (encode_ns(cost, shape) - text_ns) / NS_PER_S,
-        request.steps * step_ns(cost, shape, request.n) / NS_PER_S,
+        (request.steps - request.skipped_steps) * step_ns(cost, shape, request.n) / NS_PER_S,
         decode_ns(cost, shape, request.n) / NS_PER_S,
     )
 
 
 def left_ns(cost: DenoiseCoefficients, request: DiffusionRequest, done: int | None = None) -> Ns:
-    """Return the time until a request is over that has `done` steps behind it (None: those that it came with)."""
+    """Return the time until a request is over that has `done` steps behind it (None: those that it came with).
+
+    The first steps of an edit that begins from a picture are counted and not run.
+    """
     shape, done = request.shape, request.begun if done is None else done
     before = 0.0 if done else encode_ns(cost, shape)
     after = decode_ns(cost, shape, request.n)
-    return round(before + (request.steps - done) * step_ns(cost, shape, request.n) + after)
+    steps = request.steps - max(done, request.skipped_steps)
+    return round(before + steps * step_ns(cost, shape, request.n) + after)
 
 
 class Bill(msgspec.Struct, frozen=True):

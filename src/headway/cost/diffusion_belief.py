@@ -47,7 +47,7 @@ def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
     pictures = sum(row.pictures for row in plan.rows)
     begun = sum(row.start == 0 for row in plan.rows)
     ended = sum(row.pictures for row in plan.rows if row.start + row.count == row.total)
-    steps = max(row.count for row in plan.rows)
+    steps = max(row.runs for row in plan.rows)
     before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape)
     return before + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
 
@@ -119,8 +119,8 @@ class DenoiseCost:
     def observe(self, plan: DenoisePlan, took_ns: Ns) -> None:
         """Fold in one measured plan."""
         params, predicted = self._params, plan_ns(self._start, plan)
-        if took_ns <= 0 or predicted <= 0:
-            return
+        if took_ns <= 0 or predicted <= 0 or not any(row.runs for row in plan.rows):
+            return  # steps that are only counted teach nothing of steps
         shape, pictures, ratio = _shape(plan), _pictures(plan), took_ns / predicted
         self._error.observe(abs(self.factor(shape, pictures) / ratio - 1.0), params.memory_plans)
         if not params.learn:

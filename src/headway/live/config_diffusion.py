@@ -239,7 +239,8 @@ def _probes(model: DiffusionSettings) -> Probes:
     named = [(size, frames) for size in (model.size, *model.sizes) for frames in lengths]
     shapes = dict.fromkeys(DenoiseShape(*_sides(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
-    return Probes(batches, "mp4" if model.fps else "png", model.fps)
+    is_own_work = model.device != "cuda" and not model.text_processes + model.decode_processes
+    return Probes(batches, "mp4" if model.fps else "png", model.fps, is_own_work)
 
 
 def _sides(size: str) -> tuple[int, int]:

@@ -5,7 +5,8 @@ Every shape goes through all stages, alone and in batches of every size that is 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns, thread_time_ns
 from typing import Final
 
 import msgspec
@@ -41,6 +42,14 @@ class Probes(msgspec.Struct, frozen=True):
     batches: tuple[tuple[DenoiseShape, int], ...]
     form: str  # png; mp4 of a model that makes videos
     fps: int = 0
+    is_own_work: bool = False  # all of it is done by the thread that runs the engine: no process of a stage beside it
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """What a run took, and how much of that its thread had a processor."""
+
+    wall_ns: Callable[[], int] = perf_counter_ns
+    busy_ns: Callable[[], int] = thread_time_ns
 
 
 class Warm(msgspec.Struct, frozen=True):
@@ -54,13 +63,16 @@ class NoRoom(EngineError):
     """Out of memory."""
 
 
-def warm_up_denoiser(engine: DenoiseEngine, probes: Probes, start: DenoiseCoefficients) -> Warm:
+def warm_up_denoiser(
+    engine: DenoiseEngine, probes: Probes, start: DenoiseCoefficients, clocks: Clocks | None = None
+) -> Warm:
     """Run all of it. Patch, stride, text tokens and passes of `start` stay in the cost that fits.
 
     Raises EngineError; a batch that has no room caps its shape instead, one picture without room is an error.
     """
     measured: list[Measured] = []
     caps: list[tuple[DenoiseShape, int]] = []
+    watch = clocks or Clocks()
     number = 0
     for shape, largest in probes.batches:
         fit = 0
@@ -69,7 +81,7 @@ def warm_up_denoiser(engine: DenoiseEngine, probes: Probes, start: DenoiseCoeffi
             is_measured = pictures == 1 or (pictures == largest and is_usual)
             try:
                 if is_measured:
-                    measured.append(_measured(engine, probes, shape, pictures, number))
+                    measured.append(_measured(Bench(engine, probes, watch), shape, pictures, number))
                 else:
                     _run(engine, [_request(probes, shape, pictures, number, 1)])
                 if is_usual and pictures > 1:  # as many prompts are encoded together
@@ -90,13 +102,31 @@ def buckets(largest: int) -> list[int]:
     return powers if powers[-1] == largest else [*powers, largest]
 
 
-def _measured(engine: DenoiseEngine, probes: Probes, shape: DenoiseShape, pictures: int, first: int) -> Measured:
-    """The fastest of two after a first: what is compiled, allocated or read for the first time is not the work's, and
-    other replicas load beside this one."""
-    _run(engine, [_request(probes, shape, pictures, first)])
-    runs = [_run(engine, [_request(probes, shape, pictures, first + again)]) for again in range(1, _RUNS)]
-    times = min(runs, key=lambda run: run.denoise_ns)
-    return Measured(shape, pictures, times.text_encode_ns, times.denoise_ns / _STEPS, times.vae_decode_ns)
+class Bench(msgspec.Struct, frozen=True):
+    """What is measured, and by what."""
+
+    engine: DenoiseEngine
+    probes: Probes
+    clocks: Clocks
+
+
+def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> Measured:
+    """The faster of two after a first: what is compiled, allocated or read for the first time is not the work's.
+
+    Replicas that warm up side by side share the processors: with two on one core a step takes twice its time, and will
+    not once they are ready. So times are taken by the share of each run in which its thread had a processor; one that
+    waits for a device polls, and has it.
+    """
+    _run(bench.engine, [_request(bench.probes, shape, pictures, first)])
+    runs = []
+    for again in range(1, _RUNS):
+        began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
+        times = _run(bench.engine, [_request(bench.probes, shape, pictures, first + again)])
+        wall_ns, busy_ns = bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns
+        share = min(1.0, busy_ns / wall_ns) if bench.probes.is_own_work and busy_ns and wall_ns else 1.0
+        text_ns, decode_ns = round(times.text_encode_ns * share), round(times.vae_decode_ns * share)
+        runs.append(Measured(shape, pictures, text_ns, times.denoise_ns * share / _STEPS, decode_ns))
+    return min(runs, key=lambda run: run.step_ns)
 
 
 def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:

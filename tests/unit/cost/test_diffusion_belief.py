@@ -108,3 +108,34 @@ def test_the_gain_of_batches_is_measured_where_they_have_run() -> None:  # SPEC 
         belief.observe(four, round(4 * plan_ns(cost, alone)))
     assert belief.gain(SMALL, 4) == pytest.approx(1.0, rel=0.15)  # some trust in other sizes is left
     assert belief.plan_ns(four) == pytest.approx(4 * plan_ns(cost, alone), rel=0.05)
+
+
+def edit(strength: float) -> DiffusionRequest:
+    return DiffusionRequest(RequestId("e"), TenantId("t"), ModelId("m"), 10, 256, 256, 1, 0, strength=strength)
+
+
+def test_steps_that_an_edit_skips_cost_nothing() -> None:  # SPEC F2
+    belief, whole, half = DenoiseCost(COST), edit(1.0), edit(0.5)
+    step = step_ns(COST, SMALL)
+    assert belief.left_ns(whole) - belief.left_ns(half) == pytest.approx(5 * step, abs=2)
+    assert belief.left_ns(half, 2) == pytest.approx(5 * step + decode_ns(COST, SMALL), abs=2)
+    assert belief.left_ns(half, 7) == pytest.approx(3 * step + decode_ns(COST, SMALL), abs=2)
+    parts = [plan(SMALL, DenoiseRow(1, start, 2, 10, skipped=half.skipped_steps)) for start in range(0, 10, 2)]
+    assert sum(plan_ns(COST, part) for part in parts) == pytest.approx(belief.left_ns(half), abs=2)
+
+
+def test_a_plan_of_skipped_steps_teaches_nothing_of_steps() -> None:
+    belief = DenoiseCost(COST)
+    belief.observe(plan(SMALL, DenoiseRow(1, 0, 2, 10, skipped=5)), 10**9)
+    assert belief.factor(SMALL) == 1.0
+    assert belief.error is None
+    belief.observe(plan(SMALL, DenoiseRow(1, 4, 2, 10, skipped=5)), round(2 * step_ns(COST, SMALL)))
+    assert belief.factor(SMALL) == pytest.approx(2.0, rel=2e-4)  # one of its two steps ran, in whole nanoseconds
+
+
+def test_one_plan_outweighs_what_was_believed_before_anything_ran() -> None:  # a crowded warm-up, a wrong catalogue
+    belief = DenoiseCost(COST)
+    first = middle(SMALL)
+    belief.observe(first, round(0.5 * plan_ns(COST, first)))
+    assert belief.plan_ns(first) == pytest.approx(0.5 * plan_ns(COST, first), rel=1e-3)  # in whole nanoseconds
+    assert belief.error == pytest.approx(1.0, rel=1e-3)  # it was believed to take twice as long, and says so

@@ -11,7 +11,7 @@ from headway.core.request import DenoiseShape
 from headway.cost.diffusion import decode_ns, encode_ns, step_ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.assemble import Recipe, warmed
-from headway.live.denoise_warmup import Measured, Probes, fitted, warm_up_denoiser
+from headway.live.denoise_warmup import Clocks, Measured, Probes, fitted, warm_up_denoiser
 from headway.live.spec import DiffusionSpec, ReplicaSpec
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
 
@@ -91,3 +91,28 @@ def test_a_batch_without_room_caps_its_shape_at_what_is_warm() -> None:
     machine = built.spec.diffusion.machine
     shapes = (SMALL, LARGE, DenoiseShape(96, 64), DenoiseShape(32, 32))
     assert [largest_batch(machine, shape) for shape in shapes] == [4, 1, 2, 8]
+
+
+class Halved:
+    """Another replica has the processor for half of the time."""
+
+    def __init__(self) -> None:
+        self.at_ns = 0
+
+    def wall_ns(self) -> int:
+        self.at_ns += 2000
+        return self.at_ns
+
+    def busy_ns(self) -> int:
+        return self.at_ns // 2
+
+
+def test_replicas_that_warm_up_side_by_side_do_not_believe_that_steps_take_twice_as_long() -> None:  # SPEC F2
+    halved, shape = Halved(), DenoiseShape(64, 64, passes=1)
+    clocks = Clocks(halved.wall_ns, halved.busy_ns)
+    engine = SyntheticDenoiser(DenoiserParams(step_ns=200_000, pixel_ns=0.0, encode_ns=2000))  # as it is measured
+    own = warm_up_denoiser(engine, Probes(((shape, 1),), "png", is_own_work=True), START, clocks).cost
+    assert step_ns(own, shape) == pytest.approx(100_000)
+    assert encode_ns(own, shape) == pytest.approx(1000)
+    staged = warm_up_denoiser(engine, Probes(((shape, 1),), "png"), START, clocks).cost
+    assert step_ns(staged, shape) == pytest.approx(200_000)  # its thread waits for other processes: nobody can tell

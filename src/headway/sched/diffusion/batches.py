@@ -38,7 +38,8 @@ class Batches:
             return False
         if params.batch_s_max is None:
             return True
-        rows = tuple(DenoiseRow(seq, 0, request.steps, request.steps, request.n) for seq in range(size))
+        steps, skipped = request.steps, request.skipped_steps
+        rows = tuple(DenoiseRow(seq, 0, steps, steps, request.n, skipped) for seq in range(size))
         batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
         return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
 
@@ -53,5 +54,6 @@ class Batches:
 def plan_of(batch: Sequence[Item], count: int, step: int = 0) -> DenoisePlan:
     """`count` steps of every row of a batch, after `step` plans."""
     request = batch[0].request
-    rows = tuple(DenoiseRow(item.seq, item.done, count, request.steps, request.n) for item in batch)
+    steps, skipped = request.steps, request.skipped_steps
+    rows = tuple(DenoiseRow(item.seq, item.done, count, steps, request.n, skipped) for item in batch)
     return DenoisePlan(step + 1, step, rows, request.height, request.width, shape=request.shape)

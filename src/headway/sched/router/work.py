@@ -22,7 +22,9 @@ def kind_of(request: Request) -> str:
     """All that decides how long a request takes on given devices, in words: a text keeps its hash."""
     if not isinstance(request, DiffusionRequest):
         return ""
-    return f"{request.shape}, {request.steps} steps, {request.begun} done, {request.n} pictures"
+    done = max(request.begun, request.skipped_steps)
+    is_begun = request.begun > 0  # else its prompt is encoded
+    return f"{request.shape}, {request.steps} steps, {done} done, {is_begun}, {request.n} pictures"
 
 
 class _Sent(msgspec.Struct, gc=False):

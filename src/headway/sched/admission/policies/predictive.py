@@ -165,7 +165,7 @@ class Predictive:
 
     def _fewer_steps(self, request: DiffusionRequest, late: _Late, load: Load, slower: float) -> Verdict | None:
         """A picture would be late: denoise it in fewer steps where that is allowed and enough."""
-        step_s = load.denoise_step_seconds * slower
+        step_s = load.denoise_step_seconds * slower * min(1.0, request.strength)  # an edit skips its share of them
         if step_s <= 0 or "steps" not in request.allow_degrade:
             return None
         fits = request.steps - ceil((late.bound - late.left) / step_s)
