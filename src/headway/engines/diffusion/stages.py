@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from headway.core.errors import ConfigError
 from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size
 from headway.engines.diffusion.memory import is_out_of_memory, release
 
@@ -74,9 +75,14 @@ class Stages(Protocol):
 
 
 class LocalStages:
-    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles."""
+    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles, and a VAE that
+    cannot do that raises ConfigError at once (vllm-omni PR#7774)."""
 
     def __init__(self, family: Family, vae: Pipeline, tile_pixels: int | None = None) -> None:
+        if tile_pixels is not None and vae is not None and not can_tile(vae):
+            raise ConfigError(
+                f"tile_pixels = {tile_pixels}, but {type(vae).__name__} cannot decode in tiles; leave tile_pixels unset"
+            )
         self._family, self._vae, self._tile_pixels = family, vae, tile_pixels
         self.tiled_decodes = 0
         self.where = "all stages in one process"
@@ -100,7 +106,7 @@ class LocalStages:
         try:
             return self._family.decode(grid, size)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or not hasattr(self._vae, "enable_tiling"):
+            if not is_out_of_memory(error) or not can_tile(self._vae):
                 raise
         release()  # outside of the handler, which holds the failed call's tensors
         return self._tiled(grid, size)
@@ -109,6 +115,11 @@ class LocalStages:
         self.tiled_decodes += 1
         with tiling(self._vae):
             return self._family.decode(grid, size)
+
+
+def can_tile(vae: Pipeline) -> bool:
+    """Whether a VAE decodes in tiles: all of diffusers' have the method, and some only raise in it."""
+    return hasattr(vae, "enable_tiling") and hasattr(vae, "use_tiling")
 
 
 @contextmanager

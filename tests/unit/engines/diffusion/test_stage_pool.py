@@ -14,11 +14,13 @@ from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.stage_pool import SplitStages
 from headway.engines.diffusion.start import StageCounts, start_engine
 
+TILED = 40 * 40  # frames of more pixels are decoded in tiles
 Saved = Callable[..., Path]
 
 
 def started(folder: Path, counts: StageCounts) -> DiffusionEngine:
-    return start_engine(LoadSettings(folder, device="cpu"), RunSettings(cache_mb=0), counts, lambda: 0)
+    run_settings = RunSettings(cache_mb=0, tile_pixels=TILED)
+    return start_engine(LoadSettings(folder, device="cpu"), run_settings, counts, lambda: 0)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,17 @@ def split(saved: Saved) -> Iterator[DiffusionEngine]:
 def test_a_picture_is_the_same_when_it_is_decoded_elsewhere(
     split: DiffusionEngine, engine: Callable[..., DiffusionEngine]
 ) -> None:
-    request = asked(n=2, content=Content("a red circle", "a blue square"))
+    request = asked(n=2, content=Content("a red circle", "a blue square"))  # sglang#16612
     assert made(split, request) == made(engine("flux"), request)
+
+
+def test_a_stage_elsewhere_decodes_in_tiles_as_it_is_told(
+    split: DiffusionEngine, engine: Callable[..., DiffusionEngine]
+) -> None:
+    request = asked(height=64, width=64)  # vllm-omni PR#7774: one type of stage ignored the mode
+    tiled = made(split, request)
+    assert tiled == made(engine("flux", tile_pixels=TILED), request)
+    assert tiled != made(engine("flux"), request)
 
 
 @pytest.mark.parametrize(("only", "absent"), [("text", "vae"), ("decode", "text_encoder_2")])

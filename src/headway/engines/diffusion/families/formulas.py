@@ -26,7 +26,7 @@ def apart(tensors: Embedding, count: int) -> list[Embedding]:
 
 def draw(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
     """Standard normal noise on the CPU, so that a seed means one picture on every device (sglang#16612)."""
-    return torch.randn(shape, generator=generator, dtype=dtype)
+    return torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
 
 
 def clean_latents(encoded: Pipeline, generator: torch.Generator) -> torch.Tensor:
