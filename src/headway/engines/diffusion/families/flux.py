@@ -12,14 +12,13 @@ import torch
 
 from headway.engines.diffusion.families.formulas import (
     apart,
-    clean_latents,
     divisible,
     draw,
     dynamic_shift,
-    pictures,
     pooled_mask,
-    prepared,
     prompt_tokens,
+    shifted_frames,
+    shifted_latents,
 )
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
 
@@ -36,7 +35,7 @@ class FluxFamily:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipe = pipeline
-        self._transformer, self._vae = pipeline.transformer, pipeline.vae
+        self._transformer = pipeline.transformer
         self.is_guided_by_pairs = not self._transformer.config.guidance_embeds
         self.guidance_scale = 1.0 if self.is_guided_by_pairs else DISTILLED_GUIDANCE
         self._channels = self._transformer.config.in_channels // 4
@@ -102,16 +101,10 @@ class FluxFamily:
         return prediction
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
-        config = self._vae.config
-        latents = (grid / config.scaling_factor) + config.shift_factor
-        return pictures(self._pipe, self._vae.decode(latents.to(self._vae.dtype), return_dict=False)[0])
+        return shifted_frames(self._pipe, grid)
 
     def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        pixels = prepared(self._pipe, picture, size).to(self._vae.device, self._vae.dtype)
-        latents = clean_latents(self._vae.encode(pixels), generator)
-        shift, scale = self._vae.config.shift_factor, self._vae.config.scaling_factor
-        scaled: torch.Tensor = (latents - shift) * scale
-        return scaled
+        return shifted_latents(self._pipe, picture, size, generator)
 
     def encode_mask(self, mask: Image, size: Size) -> torch.Tensor:
         pooled = pooled_mask(self._pipe, mask, size, self._grid(size))

@@ -38,6 +38,20 @@ def clean_latents(encoded: Pipeline, generator: torch.Generator) -> torch.Tensor
     return latents
 
 
+def shifted_latents(pipe: Pipeline, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
+    """Latents of a picture, for a VAE with one shift and one scale (Flux, Stable Diffusion 3)."""
+    vae = pipe.vae
+    latents = clean_latents(vae.encode(prepared(pipe, picture, size).to(vae.device, vae.dtype)), generator)
+    scaled: torch.Tensor = (latents - vae.config.shift_factor) * vae.config.scaling_factor
+    return scaled
+
+
+def shifted_frames(pipe: Pipeline, grid: torch.Tensor) -> Frames:
+    """The way back."""
+    latents = (grid / pipe.vae.config.scaling_factor) + pipe.vae.config.shift_factor
+    return pictures(pipe, pipe.vae.decode(latents.to(pipe.vae.dtype), return_dict=False)[0])
+
+
 def statistics(vae: Pipeline, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and reciprocal deviation of the latents of a video VAE, [1, channels, 1, 1, 1]."""
     shape = (1, vae.config.z_dim, 1, 1, 1)

@@ -10,13 +10,12 @@ import torch
 
 from headway.engines.diffusion.families.formulas import (
     apart,
-    clean_latents,
     divisible,
     draw,
     dynamic_shift,
-    pictures,
-    prepared,
     prompt_tokens,
+    shifted_frames,
+    shifted_latents,
 )
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
 
@@ -35,7 +34,7 @@ class Sd3Family:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipe = pipeline
-        self._transformer, self._vae = pipeline.transformer, pipeline.vae
+        self._transformer = pipeline.transformer
         self._patch = self._transformer.config.patch_size
         t5 = pipeline.tokenizer_3
         self._prompt_tokens = PROMPT_TOKENS if t5 is None else prompt_tokens(t5, PROMPT_TOKENS)
@@ -93,16 +92,10 @@ class Sd3Family:
         return prediction
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
-        config = self._vae.config
-        latents = (grid / config.scaling_factor) + config.shift_factor
-        return pictures(self._pipe, self._vae.decode(latents.to(self._vae.dtype), return_dict=False)[0])
+        return shifted_frames(self._pipe, grid)
 
     def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        pixels = prepared(self._pipe, picture, size).to(self._vae.device, self._vae.dtype)
-        latents = clean_latents(self._vae.encode(pixels), generator)
-        shift, scale = self._vae.config.shift_factor, self._vae.config.scaling_factor
-        scaled: torch.Tensor = (latents - shift) * scale
-        return scaled
+        return shifted_latents(self._pipe, picture, size, generator)
 
     def _grid(self, size: Size) -> tuple[int, int]:
         scale = self._pipe.vae_scale_factor
