@@ -36,7 +36,7 @@ class Batcher:
         family, first, size = self._family, rows[0], rows[0].size
         most = self._pictures_max.get((size.height, size.width, size.frames))
         if most is not None and len(rows) == 1 and len(first.latents) > most:
-            parts = [msgspec.structs.replace(first, latents=part) for part in first.latents.split(most)]
+            parts = [msgspec.structs.replace(first, latents=part) for part in torch.split(first.latents, most)]
             return [torch.cat([self.predict([part])[0] for part in parts])]
         latents = _joined([row.solver.scaled(row.latents, row.done) for row in rows])
         timesteps = torch.cat([row.solver.timesteps[row.done].expand(len(row.latents)) for row in rows])

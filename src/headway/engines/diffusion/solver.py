@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 import torch
-from diffusers import DDIMScheduler, EulerDiscreteScheduler
 
 from headway.core.errors import ConfigError, EngineError
 from headway.engines.diffusion.families.protocol import Scheduler
@@ -95,8 +94,8 @@ class Solver:
         """
         kind = self._scheduler.config.get("prediction_type", "flow_prediction")
         if kind == "flow_prediction":
-            sigma = self._scheduler.sigmas[step].to(latents.device, latents.dtype)
-            return latents - sigma * prediction
+            noise: torch.Tensor = self._scheduler.sigmas[step].to(latents.device, latents.dtype)
+            return latents - noise * prediction
         alpha, sigma, scale = self._noise(step, latents)
         match kind:
             case "epsilon":
@@ -110,12 +109,14 @@ class Solver:
     def _noise(self, step: int, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """alpha and sigma with scale * latents = alpha * finished + sigma * noise and alpha^2 + sigma^2 = 1."""
         scheduler = self._scheduler
-        if isinstance(scheduler, DDIMScheduler):
-            kept = scheduler.alphas_cumprod[int(self._values[step])].to(latents.device, latents.dtype)
+        name = type(scheduler).__name__
+        if name == "DDIMScheduler":
+            kept: torch.Tensor = scheduler.alphas_cumprod[int(self._values[step])].to(latents.device, latents.dtype)
             return kept**0.5, (1 - kept) ** 0.5, torch.ones_like(kept)
-        sigma = scheduler.sigmas[step].to(latents.device, latents.dtype)  # noise per unit of what is finished
+        # Noise per unit of what is finished.
+        sigma: torch.Tensor = scheduler.sigmas[step].to(latents.device, latents.dtype)
         alpha = 1 / (sigma**2 + 1) ** 0.5
-        is_unscaled = isinstance(scheduler, EulerDiscreteScheduler)  # its latents are finished + sigma * noise
+        is_unscaled = name == "EulerDiscreteScheduler"  # its latents are finished + sigma * noise
         return alpha, sigma * alpha, alpha if is_unscaled else torch.ones_like(alpha)
 
     def state(self) -> SolverState:

@@ -6,9 +6,10 @@ carry tensors there and back.
 """
 
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import safetensors.torch
@@ -17,6 +18,9 @@ import torch
 from headway.core.errors import ConfigError
 from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size
 from headway.engines.diffusion.memory import is_out_of_memory, release
+
+TILE_UNIT: Final = 4  # latents; tiles of video VAEs overlap by a quarter
+TILE_MIN: Final = 8  # latents each way: AutoencoderTiny blends an eighth of a tile, which must be a latent at least
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -75,17 +79,17 @@ class Stages(Protocol):
 
 
 class LocalStages:
-    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles, and a VAE that
-    cannot do that raises ConfigError at once (vllm-omni PR#7774)."""
+    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles of at most that.
+
+    Raises ConfigError where the VAE cannot do so (vllm-omni PR#7774). `vae` None: another process decodes.
+    """
 
     def __init__(self, family: Family, vae: Pipeline, tile_pixels: int | None = None) -> None:
-        if tile_pixels is not None and vae is not None and not can_tile(vae):
-            raise ConfigError(
-                f"tile_pixels = {tile_pixels}, but {type(vae).__name__} cannot decode in tiles; leave tile_pixels unset"
-            )
         self._family, self._vae, self._tile_pixels = family, vae, tile_pixels
         self.tiled_decodes = 0
         self.where = "all stages in one process"
+        if tile_pixels is not None and vae is not None:
+            check_tiles(vae, tile_pixels)
 
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts."""
@@ -99,34 +103,72 @@ class LocalStages:
         """Nothing is held."""
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
-        """Frames of latents. A decode that runs out of memory is tried again in tiles: its steps are paid
-        (FramePack#25)."""
+        """Frames of latents. A decode that runs out of memory is tried again in tiles of half its edge, then of a
+        quarter, ...: its steps are paid (FramePack#25)."""
         if self._tile_pixels is not None and size.height * size.width > self._tile_pixels:
-            return self._tiled(grid, size)
-        try:
-            return self._family.decode(grid, size)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or not can_tile(self._vae):
-                raise
-        release()  # outside of the handler, which holds the failed call's tensors
-        return self._tiled(grid, size)
+            return self._tiled(grid, size, tile_edge(self._vae, self._tile_pixels))
+        edge = 0
+        while True:
+            try:
+                return self._family.decode(grid, size) if edge == 0 else self._tiled(grid, size, edge)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or edge == TILE_MIN or not can_tile(self._vae):
+                    raise
+            release()  # outside of the handler, which holds the failed call's tensors
+            half = (edge or max(grid.shape[-2:])) / 2
+            edge = max(TILE_MIN, TILE_UNIT * math.ceil(half / TILE_UNIT))
 
-    def _tiled(self, grid: torch.Tensor, size: Size) -> Frames:
+    def _tiled(self, grid: torch.Tensor, size: Size, edge: int) -> Frames:
         self.tiled_decodes += 1
-        with tiling(self._vae):
+        with tiling(self._vae, edge):
             return self._family.decode(grid, size)
 
 
-def can_tile(vae: Pipeline) -> bool:
-    """Whether a VAE decodes in tiles: all of diffusers' have the method, and some only raise in it."""
-    return hasattr(vae, "enable_tiling") and hasattr(vae, "use_tiling")
+def check_tiles(vae: Pipeline, tile_pixels: int) -> None:
+    """Raise ConfigError for tiles that this VAE does not make."""
+    if not can_tile(vae):
+        kind = type(vae).__name__
+        raise ConfigError(f"tile_pixels = {tile_pixels}, but {kind} cannot decode in tiles; leave tile_pixels unset")
+    least = TILE_MIN * pixels_per_latent(vae)
+    if tile_pixels < least * least:
+        raise ConfigError(
+            f"tile_pixels = {tile_pixels} is below {least * least}: the smallest tile has {TILE_MIN} latents each way, "
+            f"{least} pixels of this VAE"
+        )
+
+
+def pixels_per_latent(vae: Pipeline) -> int:
+    """Each way."""
+    if hasattr(vae, "spatial_compression_ratio"):
+        return int(vae.spatial_compression_ratio)
+    return int(2 ** (len(vae.config.block_out_channels) - 1))
+
+
+def tile_edge(vae: Pipeline, tile_pixels: int) -> int:
+    """Latents each way of the largest square tile of at most so many pixels."""
+    return max(TILE_MIN, TILE_UNIT * (math.isqrt(tile_pixels) // pixels_per_latent(vae) // TILE_UNIT))
 
 
 @contextmanager
-def tiling(vae: Pipeline) -> Iterator[None]:
-    """Tiles for one call; afterwards the VAE is as it was (vllm-omni PR#4877)."""
-    before = {name: value for name, value in vars(vae).items() if name.startswith(("use_", "tile_"))}
+def tiling(vae: Pipeline, edge: int) -> Iterator[None]:
+    """Tiles of so many latents each way for one call; afterwards the VAE is as it was (vllm-omni PR#4877).
+
+    A VAE's own tiles may be larger than the frame, which is then decoded whole whatever was asked for.
+    """
+    pixels = edge * pixels_per_latent(vae)
+    sizes = {
+        "tile_latent_min_size": edge,
+        "tile_sample_min_size": pixels,
+        "tile_sample_min_height": pixels,
+        "tile_sample_min_width": pixels,
+        "tile_sample_stride_height": pixels * 3 // 4,
+        "tile_sample_stride_width": pixels * 3 // 4,
+        "spatial_scale_factor": pixels_per_latent(vae),  # AutoencoderTiny of diffusers 0.42 says 8 whatever its depth
+    }
+    before = {name: value for name, value in vars(vae).items() if name.startswith(("use_", "tile_", "spatial_scale"))}
     vae.enable_tiling()
+    for name in sizes.keys() & before.keys():
+        setattr(vae, name, sizes[name])
     try:
         yield
     finally:

@@ -11,7 +11,6 @@ import av
 import msgspec
 import numpy as np
 import pytest
-import torch
 from tests.unit.engines.diffusion.asks import STEPS, asked, made, mask, picture, pixels, run, video
 
 from headway.core.artifacts import Denoised
@@ -428,36 +427,6 @@ def test_a_preview_does_not_change_the_picture(engine: Make) -> None:
     run(one, [video()], count=2, show=(0,))
     rest = one.run(DenoisePlan(2, 1, (DenoiseRow(0, 2, 2, STEPS),), 32, 32))
     assert rest.made[0].made[0].body == made(engine("wan"), video())[0].body
-
-
-# The VAE
-
-
-def test_tiles_of_one_request_are_not_left_on(engine: Make) -> None:  # vllm-omni PR#4877
-    one = engine("flux", tile_pixels=40 * 40)
-    vae = one._loaded.pipeline.vae
-    before = dict(vars(vae))
-    made(one, asked(height=64, width=64))
-    assert one.stages.tiled_decodes == 1
-    assert {name: vars(vae)[name] for name in ("use_tiling", "use_slicing", "tile_sample_min_size")} == {
-        name: before[name] for name in ("use_tiling", "use_slicing", "tile_sample_min_size")
-    }
-    made(one, asked())
-    assert one.stages.tiled_decodes == 1
-
-
-def test_a_decode_without_room_is_done_again_in_tiles(engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = engine("flux")  # FramePack#25
-    decode = type(one._family).decode
-
-    def short(self: Any, grid: torch.Tensor, size: Any) -> Any:
-        if not self._vae.use_tiling:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return decode(self, grid, size)
-
-    monkeypatch.setattr(type(one._family), "decode", short)
-    assert made(one, asked())[0].kind == "picture"
-    assert not one._loaded.pipeline.vae.use_tiling
 
 
 def test_times_of_the_stages_are_told_apart(engine: Make) -> None:
