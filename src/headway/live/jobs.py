@@ -77,7 +77,7 @@ class JobDesk:
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
         answers = AnswerDesk(tables, now_ns, self._settings.answers_ns)
-        pictures, meters = PictureDesk(tables, store, now_ns), MeterDesk(tables, now_ns)
+        pictures, meters = PictureDesk(tables, store, now_ns), MeterDesk(tables)
         return Durable(clients, pictures, answers, meters, QueueDesk(tables, self.feed, now_ns))
 
     async def open(self) -> None:

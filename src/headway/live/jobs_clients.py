@@ -270,13 +270,8 @@ class AnswerDesk:
 class MeterDesk:
     """`Meters`."""
 
-    def __init__(self, tables: Tables, now_ns: Callable[[], Ns]) -> None:
-        self._tables, self._now_ns = tables, now_ns
-
-    async def meter(self, tenant: TenantId, model: ModelId, gpu_seconds: float, images: int, frames: int = 0) -> None:
-        """See the port."""
-        counts = {"device_ns": ns_from_s(gpu_seconds), "images": images, "frames": frames, "requests": 1}
-        await self._tables.ask(lambda: self._tables.usage.add(self._now_ns(), tenant, model, counts))
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     async def usage(self, query: UsageQuery) -> Sequence[Usage]:
         """See the port."""

@@ -185,7 +185,8 @@ class Pictures(Protocol):
     """Pictures of synchronous answers."""
 
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
-        """Store the pictures and a completed row, so that `Jobs.get` and `content` know them. It meters nothing."""
+        """Store the pictures and a completed row, so that `Jobs.get` and `content` know them, and meter them, all
+        at once."""
         ...
 
 
@@ -242,11 +243,7 @@ class UsageQuery(msgspec.Struct, frozen=True):
 
 
 class Meters(Protocol):
-    """Metering (SPEC H6). Jobs meter themselves when they end; synchronous answers are told here."""
-
-    async def meter(self, tenant: TenantId, model: ModelId, gpu_seconds: float, images: int, frames: int = 0) -> None:
-        """Add to today."""
-        ...
+    """What is metered (SPEC H6): jobs when they end, pictures when they are kept, text when it ends."""
 
     async def usage(self, query: UsageQuery) -> Sequence[Usage]:
         """The rows."""

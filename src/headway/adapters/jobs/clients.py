@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
-from headway.adapters.gateway.job_ports import JobQuery
+from headway.adapters.gateway.job_ports import JobQuery, ran
 from headway.adapters.jobs.answers import bind_job, held_job
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
-from headway.adapters.jobs.records import JobRecord, NewRecord, record
+from headway.adapters.jobs.records import JobRecord, NewRecord, less_of, record
 from headway.adapters.jobs.table import NODE_COLUMNS, Retention, is_open, job_row
 from headway.adapters.jobs.tables import inputs, jobs, outputs
+from headway.adapters.jobs.usage import add_usage
 from headway.core.errors import CapacityError, RequestError
+from headway.core.ids import ModelId
 from headway.core.jobs import JobRow
 from headway.core.units import Ns
 
@@ -59,7 +61,7 @@ class ClientTable:
         return self._database.run(work)
 
     def insert_completed(self, new: NewRecord, made: Sequence[StoredOutput], device_ns: Ns, now_ns: Ns) -> JobRecord:
-        """A synchronous answer whose pictures are kept. Who answers meters it."""
+        """A synchronous answer whose pictures are kept, metered in the same transaction."""
         over = {
             "state": "completed",
             "ended_ns": now_ns,
@@ -72,6 +74,8 @@ class ClientTable:
         def work(connection: Connection) -> JobRecord:
             _insert_job(connection, new, now_ns, over)
             put_outputs(connection, new.id, made)
+            counts = {"device_ns": device_ns, "images": len(made), "frames": 0, "requests": 1}
+            add_usage(connection, now_ns, new.tenant, ran(ModelId(new.model), less_of(new.degraded)), counts)
             return self._must(connection, new.id)
 
         return self._database.run(work)

@@ -164,7 +164,6 @@ class ImageRuns:
         bare = msgspec.structs.replace(request, model=wanted, content=Content(request.content.prompt), trace=None)
         new = NewJob("image", bare, image_echo(asked, call.by_url), degraded=outcome.degraded)
         await self._durable.pictures.keep(new, pictures, cost.gpu_seconds)
-        await self._durable.meters.meter(request.tenant, request.model, cost.gpu_seconds, request.n)
         if not call.by_url:
             return answer
         return with_urls(answer, origin(call.exchange, self._settings.public_url))

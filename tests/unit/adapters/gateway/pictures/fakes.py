@@ -35,7 +35,7 @@ from headway.core.artifacts import Made
 from headway.core.effects import Admitted, End, ErrorOut, Show
 from headway.core.errors import RequestError
 from headway.core.evidence import WorkerMarks
-from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import NS_PER_S
 
@@ -195,6 +195,7 @@ class MemoryJobs:
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
         view = (await self.create(new)).job
         self.complete(view.id, {("picture", one.index): Body(one.media_type, one.body) for one in pictures})
+        self.metered.append(Usage(view.tenant, view.ran, "2026-11-29", gpu_seconds, len(pictures), 0, 1))
         return self.rows[view.id]
 
     async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
@@ -211,9 +212,6 @@ class MemoryJobs:
 
     async def abandon(self, tenant: TenantId, key: IdempotencyKey) -> None:
         self.answers.pop((tenant, key.key))[1].set_result(None)
-
-    async def meter(self, tenant: TenantId, model: ModelId, gpu_seconds: float, images: int, frames: int = 0) -> None:
-        self.metered.append(Usage(tenant, model, "2026-11-29", gpu_seconds, images, frames, 1))
 
     async def usage(self, query: UsageQuery) -> Sequence[Usage]:
         rows = [one for one in self.metered if query.first_day <= one.day <= query.last_day]
