@@ -133,8 +133,17 @@ static inline v8 totals(const v8* x) {
   return LANES(one, two, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(one, two, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
-// Query heads that share a KV head are taken three at a time: twelve sums stay in registers while every key and value
-// is loaded once for all three.
+// A vector that is used several times stays in its register: gcc would read it from memory again for every product,
+// and two loads a cycle are what attention then waits for.
+static inline v8 held(v8 x) {
+#ifdef __x86_64__
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
+// Query heads that share a KV head are taken three at a time: twelve sums, three queries and one key fill the sixteen
+// registers of AVX2, and every key and value is loaded once for all three.
 constexpr int together = 3, most_queries = 32, most_keys = 64;
 
 // score[i][j] = q[i] . k[j] for a whole block, which lies whole in memory however many of its keys are seen.
@@ -150,7 +159,7 @@ static inline void dots(const float* q, int64_t width, const float* k, int64_t s
         v8 query[Q];
         for (int i = 0; i < Q; i++) query[i] = load(q + i * width + d);
         for (int e = 0; e < 4; e++) {
-          const v8 key = load(k + (j + first + e) * stride + d);
+          const v8 key = held(load(k + (j + first + e) * stride + d));
           for (int i = 0; i < Q; i++) s[i][e] = query[i] * key + s[i][e];
         }
       }
@@ -171,7 +180,7 @@ static inline void gather(float* acc, int64_t width, const float* weight, const 
     v8 w[Q];
     for (int i = 0; i < Q; i++) w[i] = splat(weight[i * most_keys + j]);
     for (int c = 0; c < C; c++) {
-      const v8 value = load(v + j * stride + 8 * c);
+      const v8 value = held(load(v + j * stride + 8 * c));
       for (int i = 0; i < Q; i++) s[i][c] = w[i] * value + s[i][c];
     }
   }
@@ -179,10 +188,11 @@ static inline void gather(float* acc, int64_t width, const float* weight, const 
     for (int c = 0; c < C; c++) store(acc + i * width + 8 * c, s[i][c]);
 }
 
+static inline v8 larger(v8 a, v8 b) { return a > b ? a : b; }
 static inline float largest(v8 x) {
-  float top = x[0];
-  for (int i = 1; i < 8; i++) top = std::max(top, x[i]);
-  return top;
+  x = larger(x, LANES(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+  x = larger(x, LANES(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+  return larger(x, LANES(x, x, 1, 0, 3, 2, 5, 4, 7, 6))[0];
 }
 
 // One KV head of up to `count` consecutive rows of one sequence, whose contexts end at first_context + row.
@@ -204,10 +214,7 @@ static inline void fold(const float* q, float* acc, int64_t width, float* peak, 
     float* mine = score + i * most_keys;
     for (int j = keys; j < block; j++) mine[j] = -std::numeric_limits<float>::infinity();
     v8 tops = load(mine);
-    for (int j = 8; j < block; j += 8) {
-      const v8 next = load(mine + j);
-      tops = next > tops ? next : tops;
-    }
+    for (int j = 8; j < block; j += 8) tops = larger(load(mine + j), tops);
     const float top = std::max(peak[i], largest(tops));
     if (top != peak[i]) {
       const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
@@ -215,14 +222,16 @@ static inline void fold(const float* q, float* acc, int64_t width, float* peak, 
       sum[i] *= shrink;
       peak[i] = top;
     }
-    v8 weights = splat(0.f);
-    for (int j = 0; j < block; j += 8) {
-      const v8 e = exp8(load(mine + j) - splat(top));
-      store(mine + j, e);
-      weights = weights + e;
-    }
-    sum[i] += total(weights);
   }
+  v8 weights[Q];
+  for (int i = 0; i < Q; i++) weights[i] = splat(0.f);
+  for (int j = 0; j < block; j += 8)
+    for (int i = 0; i < Q; i++) {  // side by side: one exponential alone is a long chain
+      const v8 e = exp8(load(score + i * most_keys + j) - splat(peak[i]));
+      store(score + i * most_keys + j, e);
+      weights[i] = weights[i] + e;
+    }
+  for (int i = 0; i < Q; i++) sum[i] += total(weights[i]);
   int d = 0;
   for (; d + 32 <= D; d += 32) gather<Q, 4>(acc + d, width, score, v + d, stride, keys);
   for (; d < D; d += 16) gather<Q, 2>(acc + d, width, score, v + d, stride, keys);
