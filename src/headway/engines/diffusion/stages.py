@@ -124,6 +124,11 @@ class LocalStages:
             return self._family.decode(grid, size)
 
 
+def can_tile(vae: Pipeline) -> bool:
+    """Whether a VAE decodes in tiles: all of diffusers' have the method, and some only raise in it."""
+    return hasattr(vae, "enable_tiling") and hasattr(vae, "use_tiling")
+
+
 def check_tiles(vae: Pipeline, tile_pixels: int) -> None:
     """Raise ConfigError for tiles that this VAE does not make."""
     if not can_tile(vae):
