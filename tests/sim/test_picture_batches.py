@@ -99,11 +99,13 @@ def test_without_batches_more_clients_only_wait_longer(runs: dict[tuple[str, int
 def test_a_small_model_at_a_low_resolution_gets_more_done_in_batches(
     runs: dict[tuple[str, int, int], Measured],
 ) -> None:
-    # SPEC F4. Seed 003 3 has two to three times for batches of 4 to 8; here a step gains 1.97 at 8, and prompts are
-    # encoded one by one. Two clients take turns: who asks while a batch runs is in the next one.
+    # SPEC F4. Seed 003 3 has two to three times for batches of 4 to 8. A step gains 1.97 at 8: launches of 6 ms hide
+    # behind the device, whose own work is 4.6 ms for one picture and 24.3 ms for 8. Prompts that begin together are
+    # encoded in one call, pictures are decoded one by one. Two clients take turns: who asks while a batch runs is in
+    # the next one.
     one, two, *more = rates(runs, SMALL, 16)
     assert two == pytest.approx(one, rel=0.01)
-    assert [rate / one for rate in more] == pytest.approx([1.36, 1.54, 1.65], rel=0.03)
+    assert [rate / one for rate in more] == pytest.approx([1.48, 1.78, 1.99], rel=0.03)
     assert runs[SMALL, 16, 16].p99_ms < 0.7 * runs[SMALL, 16, 1].p99_ms
 
 

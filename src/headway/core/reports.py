@@ -84,6 +84,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     passes: int = 1  # per step, where a request does not say
     is_floor_hidden: bool = True  # behind the device, as a GPU's launches are; else it adds up, as on a CPU
     text_ns: float = 0.0  # text encoders, per prompt and pass
+    text_shared_ns: float = 0.0  # of `text_ns`, what prompts that begin together take only once
     reference_ns: float = 0.0  # VAE encode, per reference token
     image_prompt_ns: float = 0.0  # image encoder of an IP-Adapter, per picture
     decode_ns: float = 0.0  # VAE decode, per pixel

@@ -13,7 +13,7 @@ from headway.core.plans import DenoisePlan
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
-from headway.cost.diffusion import decode_ns, encode_ns, gain, left_ns, step_ns
+from headway.cost.diffusion import decode_ns, encode_ns, gain, left_ns, passes_of, step_ns
 
 _SHAPES_MAX: Final = 256  # of which the oldest is forgotten; as many of shapes with a size
 _Key = TypeVar("_Key")
@@ -39,7 +39,7 @@ class _Factor:
 
 
 def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
-    """Return the time of a plan: rows that begin are encoded, all run together, rows that end are decoded.
+    """Return the time of a plan: rows that begin are encoded together, all run together, rows that end are decoded.
 
     Rows of a batch have equally many steps; a ragged one takes as long as its longest row.
     """
@@ -48,7 +48,8 @@ def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
     begun = sum(row.start == 0 for row in plan.rows)
     ended = sum(row.pictures for row in plan.rows if row.start + row.count == row.total)
     steps = max(row.runs for row in plan.rows)
-    before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape)
+    shared_ns = max(0, begun - 1) * passes_of(cost, shape) * cost.text_shared_ns  # prompts are encoded in one call
+    before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape) - shared_ns
     return before + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
 
 
@@ -79,6 +80,7 @@ class DenoiseCost:
             token_ns=c.token_ns * k,
             pair_ns=c.pair_ns * k,
             text_ns=c.text_ns * k,
+            text_shared_ns=c.text_shared_ns * k,
             reference_ns=c.reference_ns * k,
             image_prompt_ns=c.image_prompt_ns * k,
             decode_ns=c.decode_ns * k,

@@ -26,6 +26,9 @@ EAGER_LAUNCH_S: Final = 250e-6  # host time of one eager block: some 30 kernels 
 COMPILED_LAUNCH_S: Final = 40e-6
 TEXT_LAUNCH_S: Final = 20e-3  # host time of an eager text encoder: seed 003 5 has 20-70 ms
 TILE: Final = 128  # rows and columns of a GEMM tile
+# Tensors of the hidden width that a block holds at its peak, per token: seed 003 3 has 14 GiB for a Wan-14B video of
+# 720p (75 600 tokens of 5120 numbers in 16 bits), which is 19 of them.
+ACTIVATION_WIDTHS: Final = 19
 MEMORY_SHARE: Final = 0.85  # of the bandwidth that streams reach
 CONTROL_SHARE: Final = 0.22  # seed 003 2: +15-30 % for a DiT's ControlNet
 LORA_SHARE: Final = 0.035  # seed 003 2: +2-5 % where products dominate
@@ -91,6 +94,7 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
     weights_s = (1 if run.fp8 else 2) * model.parameters / memory
     split = run.sp if run.sp_efficiency is None else run.sp * run.sp_efficiency
     exchange_s = _exchange_s(model, chip, run) if run.sp_efficiency is None else (0.0, 0.0)
+    text_shared_s = TEXT_LAUNCH_S + model.text_bytes / memory  # launches, and one read of the weights
     # Two groups for the two passes: each step takes as long as one pass.
     branch = 0.5 if run.cfg_parallel else 1.0
     k = NS_PER_S / run.efficiency
@@ -104,12 +108,8 @@ def coefficients(model: DiffusionModel, chip: Chip, run: Execution) -> DenoiseCo
         frame_stride=model.frame_stride,
         text_tokens=model.text_tokens,
         passes=model.passes,
-        text_ns=(
-            TEXT_LAUNCH_S
-            + 2 * model.text_parameters * model.text_length / (reach.linear * peak)
-            + model.text_bytes / memory
-        )
-        * ns,
+        text_ns=(text_shared_s + 2 * model.text_parameters * model.text_length / (reach.linear * peak)) * ns,
+        text_shared_ns=text_shared_s * ns,
         # A VAE encoder is about half a decoder; a token covers patch^2 pixels.
         reference_ns=0.5 * model.vae_bytes_per_pixel * model.patch**2 / memory * ns,
         image_prompt_ns=(TEXT_LAUNCH_S + IMAGE_PROMPT_FLOPS / (reach.linear * peak)) * ns,
@@ -137,9 +137,24 @@ def pixels_fit(model: DiffusionModel, device: Device, run: Execution, memory_sha
 
     Denoiser and VAE are replicated over a sequence-parallel group. Not above 0: not even the weights fit.
     """
-    held = model.weight_bytes * (0.5 if run.fp8 else 1.0) + (model.text_bytes if run.text_resident else 0.0)
-    room = device.memory_bytes * memory_share - held
+    room = _room_bytes(model, device, run, memory_share)
     return int(room * run.vae_tiles / model.vae_peak_bytes_per_pixel)
+
+
+def batch_pixels_fit(
+    model: DiffusionModel, device: Device, run: Execution, passes: int, memory_share: float = 0.9
+) -> int:
+    """Pixels of a batch, all pictures and frames, whose denoise step fits beside the weights. Prompt tokens and the
+    first frame of a video, which are few beside the others, are left out."""
+    branches = 1 if run.cfg_parallel else passes
+    token_bytes = ACTIVATION_WIDTHS * model.hidden * 2 * branches / run.sp
+    return int(_room_bytes(model, device, run, memory_share) / token_bytes * model.patch**2 * model.frame_stride)
+
+
+def _room_bytes(model: DiffusionModel, device: Device, run: Execution, memory_share: float) -> float:
+    """What is left beside the weights."""
+    held = model.weight_bytes * (0.5 if run.fp8 else 1.0) + (model.text_bytes if run.text_resident else 0.0)
+    return device.memory_bytes * memory_share - held
 
 
 def merge_s(model: DiffusionModel, bytes_per_s: float) -> float:

@@ -214,9 +214,7 @@ def _check(config: Config, sources: Sequence[Sourced]) -> None:
     check_gateway(gateway_settings(config))
     names = names_of(config)
     check_sheet(gateway_settings(config).prices, check_models(names, sources))
-    check_diffusion(config.diffusion)
-    if config.fleet.shape_pools is not None and all(len(model.pools) < 2 for model in config.diffusion):
-        raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
+    check_diffusion(config.diffusion, moves=config.fleet.shape_pools is not None)
     check_quotas(config.front, config.auth)
     check_processes(config.server.processes, names)
     check_front(config.front, sum(model.replicas for model in names.own))

@@ -82,8 +82,10 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         return "video" if self.fps else "image"
 
 
-def check_diffusion(models: Sequence[DiffusionSettings]) -> None:
-    """Raise ConfigError for what cannot be served, naming the key."""
+def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False) -> None:
+    """Raise ConfigError for what cannot be served, naming the key. `moves`: replicas may change their pool."""
+    if moves and all(len(model.pools) < 2 for model in models):
+        raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
     for number, model in enumerate(models):
         key = f"diffusion[{number}]"
         for name, sizes in (("size", (model.size,)), ("sizes", model.sizes)):

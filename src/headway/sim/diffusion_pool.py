@@ -7,7 +7,7 @@ from headway.core.ids import NodeId
 from headway.core.ports import Node
 from headway.core.reports import DenoiseCoefficients
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.diffusion_devices import coefficients, pixels_fit
+from headway.cost.diffusion_devices import batch_pixels_fit, coefficients, pixels_fit
 from headway.sched.config import Membership
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
@@ -34,7 +34,7 @@ def denoise_cost(pool: PoolParams, catalogue: Catalogue) -> DenoiseCoefficients:
 
 
 def machine_params(pool: PoolParams, catalogue: Catalogue) -> DiffusionParams:
-    """Return the scheduler's settings with the largest request that fits. Raises ConfigError."""
+    """Return the scheduler's settings with the largest request and batch that fit. Raises ConfigError."""
     device = catalogue.device(pool.hardware.device)
     fits = pixels_fit(catalogue.denoiser(pool.model), device, pool.execution, pool.engine.memory_share)
     asked = pool.diffusion.pixels_max
@@ -44,7 +44,11 @@ def machine_params(pool: PoolParams, catalogue: Catalogue) -> DiffusionParams:
             f"weights, diffusion.pixels_max = {asked}; raise execution.vae_tiles, offload the text encoders "
             "(execution.text_resident = false), use fp8 or a larger device"
         )
-    return msgspec.structs.replace(pool.diffusion, pixels_max=asked or fits)
+    model, share, cap = catalogue.denoiser(pool.model), pool.engine.memory_share, pool.diffusion.batch_pixels_max
+    room = batch_pixels_fit(model, device, pool.execution, model.passes, share)
+    return msgspec.structs.replace(
+        pool.diffusion, pixels_max=asked or fits, batch_pixels_max=room if cap is None else min(cap, room)
+    )
 
 
 class DiffusionPool:

@@ -139,3 +139,11 @@ def test_one_plan_outweighs_what_was_believed_before_anything_ran() -> None:  # 
     belief.observe(first, round(0.5 * plan_ns(COST, first)))
     assert belief.plan_ns(first) == pytest.approx(0.5 * plan_ns(COST, first), rel=1e-3)  # in whole nanoseconds
     assert belief.error == pytest.approx(1.0, rel=1e-3)  # it was believed to take twice as long, and says so
+
+
+def test_prompts_that_begin_together_are_encoded_in_one_call() -> None:
+    # SPEC F4, seed 003 3: "text encoders and fixed overhead are what a batch of few steps saves"
+    cost, row = replace(COST, text_shared_ns=400.0), DenoiseRow(1, 0, 2, 9)
+    together = plan(SMALL, row, replace(row, seq=2), replace(row, seq=3))
+    assert plan_ns(cost, together) == plan_ns(COST, together) - 2 * 400
+    assert plan_ns(cost, plan(SMALL, row)) == plan_ns(COST, plan(SMALL, row))

@@ -12,7 +12,7 @@ from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.devices import find_device
 from headway.cost.diffusion import gain, stages, step_ns
-from headway.cost.diffusion_devices import Execution, chip, coefficients, merge_s, pixels_fit
+from headway.cost.diffusion_devices import Execution, batch_pixels_fit, chip, coefficients, merge_s, pixels_fit
 from headway.cost.diffusion_models import diffusion_model
 
 H100 = chip(find_device("H100-SXM"))
@@ -201,3 +201,23 @@ def test_pixels_fit_beside_the_weights_and_more_of_them_in_tiles() -> None:
     assert pixels_fit(wan, find_device("RTX-4090"), Execution()) < 0
     flux = pixels_fit(diffusion_model("FLUX.1-dev"), find_device("RTX-4090"), Execution(fp8=True, text_resident=False))
     assert flux > 2048 * 2048
+
+
+def test_a_video_of_720p_takes_14_gib_of_activations_and_two_of_them_do_not_fit() -> None:  # SPEC F4, seed 003 3
+    wan, h100, video = diffusion_model("Wan2.1-14B"), find_device("H100-SXM"), 720 * 1280 * 81
+    resident = Execution(text_resident=False)
+    room = h100.memory_bytes * 0.9 - wan.weight_bytes
+    one = batch_pixels_fit(wan, h100, resident, 1)
+    assert room / (one / video) / 2**30 == pytest.approx(
+        14, rel=0.06
+    )  # the first frame's tokens, 1 of 21, are left out
+    guided = batch_pixels_fit(wan, h100, resident, 2)
+    assert guided == pytest.approx(one / 2, abs=1)
+    assert video <= guided < 2 * video
+
+
+def test_more_devices_of_a_group_hold_larger_batches_and_smaller_devices_smaller_ones() -> None:  # SPEC F4
+    flux = diffusion_model("FLUX.1-dev")
+    h100 = batch_pixels_fit(flux, find_device("H100-SXM"), Execution(), 1)
+    assert batch_pixels_fit(flux, find_device("H100-SXM"), Execution(sp=2), 1) == pytest.approx(2 * h100, abs=2)
+    assert batch_pixels_fit(flux, find_device("L20"), Execution(text_resident=False), 1) < h100 / 2

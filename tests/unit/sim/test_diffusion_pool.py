@@ -11,7 +11,7 @@ from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.nodes import DiffusionNode
 from headway.sched.registry import PolicyChoice
 from headway.sim.catalogue import Additions, Catalogue
-from headway.sim.diffusion_pool import DiffusionPool, denoise_cost
+from headway.sim.diffusion_pool import DiffusionPool, denoise_cost, machine_params
 from headway.sim.pools import Hardware, PoolParams
 
 CATALOGUE = Catalogue(Additions())
@@ -70,3 +70,18 @@ def test_a_scenario_may_add_models_and_what_devices_reach() -> None:  # SPEC J3
     more = Catalogue(Additions(denoisers=(own,), reaches={"B200": reach}))
     cost = denoise_cost(params(model="mine", hardware=Hardware(device="B200")), more)
     assert (cost.passes, cost.devices) == (2, 1)
+
+
+def test_a_batch_is_as_large_as_its_activations_fit_and_a_cap_only_lowers_it() -> None:  # SPEC F4
+    limits = []
+    for cap in (None, 1 << 20, 1 << 40):
+        pool = params(model="Wan2.1-1.3B", diffusion=DiffusionParams(batch_pixels_max=cap))
+        limits.append(machine_params(pool, CATALOGUE).batch_pixels_max)
+    derived = limits[0]
+    assert derived is not None
+    assert derived > 480 * 832 * 81
+    assert limits == [derived, 1 << 20, derived]
+    less = params(model="Wan2.1-1.3B", hardware=Hardware(device="RTX-4090"), execution=Execution(vae_tiles=8))
+    smaller = machine_params(less, CATALOGUE).batch_pixels_max
+    assert smaller is not None
+    assert smaller < derived / 3
