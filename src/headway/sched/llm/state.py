@@ -183,6 +183,12 @@ class MachineState:
             return True
         return not self.nothing_came_free or (depends == "cache" and known.evicted != self.pool.evicted)
 
+    @property
+    def may_let_in(self) -> bool:
+        """Somebody who waits could enter with the next plan, or its grants could change who is next (they evict)."""
+        order = self.order
+        return bool(self.waiting) and (order.displaces or order.head_depends_on == "cache" or self.may_admit)
+
     # Membership
 
     def enter(self, seq: Seq, step: int) -> None:
