@@ -23,7 +23,7 @@ from headway.sched.llm.params import LlmParams
 from headway.sched.registry import PolicyChoice
 
 BLOCK = 16
-WORLDS = 40
+WORLDS = 10
 STEPS = 120
 TIMING = StepTiming(0, 0, 1)
 
@@ -103,7 +103,7 @@ def test_each_step_computes_what_it_computes_in_vllm() -> None:
     if python is None:
         pytest.skip("HEADWAY_PEER_VLLM_PYTHON names no interpreter with vLLM")
     grounds = [Ground(Random(seed)) for seed in range(WORLDS)]
-    assert sum(ground.machine.counters()["prefix_hit_tokens"] for ground in grounds) > 10_000
+    assert sum(ground.machine.counters()["prefix_hit_tokens"] for ground in grounds) > 2_000
     shown = subprocess.run(
         [python, "benchmarks/scheduler_vllm.py", "decide"],
         input=json.dumps([ground.world() for ground in grounds]),
