@@ -127,7 +127,7 @@ class Storm:
 # SPEC B7
 def test_random_plans_give_the_tokens_of_each_sequence_alone(engine: TorchLlmEngine) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(3):
+    for seed in range(2):
         draw = random.Random(seed)
         beginning = [draw.randrange(100, 40_000) for _ in range(40)]
         prompts = [

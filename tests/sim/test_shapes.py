@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from benchmarks.shapes import GLOO
 from tests.sim.systems import EXACT, Kept, scenario
 
 from headway.bench.run_summary import RunSummary
@@ -17,7 +18,6 @@ from headway.core.events import MessageArrived
 from headway.core.ids import TransferId
 from headway.core.messages import Migrate
 from headway.core.units import NS_PER_MS, NS_PER_S
-from headway.cost.links import Link
 from headway.sched.config import FrontConfig, WorkerConfig
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.llm.params import LlmParams
@@ -116,19 +116,6 @@ def test_a_cache_of_the_fleet_beats_one_per_node_beats_the_load_beats_chance(
 
 
 # Llumnix, OSDI'24 fig 10
-
-# 8192 tokens x 512 KiB in 1.68 s of blocking copy.
-GLOO = Link(
-    name="gloo",
-    kind="network",
-    peak_bytes_per_s=8e9,
-    bytes_per_s=2.6e9,
-    ring_bytes_per_s=2.6e9,
-    latency_ns=0.0,
-    devices_max=16,
-    source="Llumnix OSDI'24 fig 10, blocking copy of LLaMA-7B",
-    date="2024-07",
-)
 
 
 def downtime_ms(tokens: int, how: str) -> float:
