@@ -247,9 +247,10 @@ def drawing(points: Sequence[Point], batches: Sequence[Sequence[str]], words: st
     ]
     top, x = 2 * HEIGHT + 14, 46.0
     strip = [text(46, top, words, size=12, extra='font-weight="bold"')]
+    unit = min(34.0, (wide - 60 - 8 * len(batches)) / sum(map(len, batches)))
     for batch in batches:
         is_foreign = "req-4" in batch
-        width = 34.0 * len(batch)
+        width = unit * len(batch)
         colour = "#ee6677" if is_foreign else "#4477aa"
         strip.append(f'<rect x="{x}" y="{top + 12}" width="{width}" height="30" fill="{colour}" rx="3"/>')
         strip.append(text(x + width / 2, top + 31, str(len(batch)), anchor="middle", extra='fill="white"'))
