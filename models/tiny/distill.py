@@ -14,10 +14,16 @@ from torch import Tensor
 from .flux import SHIFT, Sampling, TinyFlux, generate, load_pipeline
 from .oracle import table
 from .scenes import scenes
-from .train import Bucket, Pool, encode
+from .train import TOKENS_A_BATCH, Bucket, Pool, encode
 from .training import Log, Optimiser, begin
 
-STEPS, SUBSTEPS, GUIDANCE, BATCH, LR = 4, 3, 2.0, 24, 3e-4
+STEPS, SUBSTEPS, GUIDANCE, LR = 4, 3, 2.0, 3e-4
+BUCKETS = (
+    Bucket(64, 64, 0.4, 2000),
+    Bucket(96, 64, 0.2, 1000),
+    Bucket(64, 96, 0.2, 1000),
+    Bucket(128, 128, 0.2, 800),
+)
 
 
 def levels(steps: int) -> Tensor:
@@ -26,38 +32,34 @@ def levels(steps: int) -> Tensor:
     return SHIFT * even / (1 + (SHIFT - 1) * even)
 
 
-class Teacher:
-    """Guided steps of the frozen model."""
-
-    def __init__(self, model: TinyFlux, pool: Pool) -> None:
-        self.model, self.at, self.silence = model, pool.at, pool.silence
-
-    @torch.no_grad()
-    def walk(self, x: Tensor, told: tuple[Tensor, Tensor], line: Tensor) -> Tensor:
-        """`x` after one Euler step between each two neighbours of its row in `line` `[batch, SUBSTEPS + 1]`."""
-        silent = tuple(s.expand_as(t) for s, t in zip(self.silence, told, strict=True))
-        both = (torch.cat([told[0], silent[0]]), torch.cat([told[1], silent[1]]))
-        for here, there in zip(line.T, line.T[1:], strict=False):
-            v, n = self.model.velocity(torch.cat([x, x]), torch.cat([here, here]), both, self.at).chunk(2)
-            x = x + (there - here)[:, None, None] * (n + GUIDANCE * (v - n))
-        return x
+@torch.no_grad()
+def walk(teacher: TinyFlux, pool: Pool, x: Tensor, told: tuple[Tensor, Tensor], line: Tensor) -> Tensor:
+    """`x` after one guided Euler step between each two neighbours of its row in `line` `[batch, SUBSTEPS + 1]`."""
+    silent = tuple(s.expand_as(t) for s, t in zip(pool.silence, told, strict=True))
+    both = (torch.cat([told[0], silent[0]]), torch.cat([told[1], silent[1]]))
+    for here, there in zip(line.T, line.T[1:], strict=False):
+        v, n = teacher.velocity(torch.cat([x, x]), torch.cat([here, here]), both, pool.at).chunk(2)
+        x = x + (there - here)[:, None, None] * (n + GUIDANCE * (v - n))
+    return x
 
 
 def train(teacher_folder: Path, out: Path, steps: int, seed: int = 0) -> None:
     begin(seed)
     log, model = Log("student"), TinyFlux.load(teacher_folder)
-    pool = encode(model, Bucket(64, 64, 1.0, 2000), 3000 + seed)
-    teacher = Teacher(model, pool)
+    pools = [encode(model, b, 3000 + seed + i) for i, b in enumerate(BUCKETS)]
+    shares = torch.tensor([b.share for b in BUCKETS])
     student = TinyFlux(model.vae, model.clip, model.t5, copy.deepcopy(model.transformer).train())
     optimiser, line = Optimiser(student.transformer.named_parameters(), LR, muon=False), levels(STEPS * SUBSTEPS)
     losses: list[float] = []
     for step in range(1, steps + 1):
-        rows, leg = torch.randint(0, len(pool.latents), (BATCH,)), torch.randint(0, STEPS, (BATCH, 1)) * SUBSTEPS
+        pool = pools[int(torch.multinomial(shares, 1))]
+        batch = TOKENS_A_BATCH // pool.latents.shape[1]
+        rows, leg = torch.randint(0, len(pool.latents), (batch,)), torch.randint(0, STEPS, (batch, 1)) * SUBSTEPS
         stops = line[leg + torch.arange(SUBSTEPS + 1)]
         here, there = stops[:, 0], stops[:, -1]
         told = (pool.told[0][rows], pool.told[1][rows])
         x = torch.lerp(pool.latents[rows], torch.randn_like(pool.latents[rows]), here[:, None, None])
-        straight = (teacher.walk(x, told, stops) - x) / (there - here)[:, None, None]
+        straight = (walk(model, pool, x, told, stops) - x) / (there - here)[:, None, None]
         loss = (student.velocity(x, here, told, pool.at) - straight).square().mean()
         optimiser.step(loss, min(1, step / 10) * max(0.02, 1 - step / steps))
         losses.append(loss.item())
@@ -74,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("teacher", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=400)
     a = parser.parse_args()
     train(a.teacher, a.out, a.steps)
 

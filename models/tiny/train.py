@@ -42,14 +42,15 @@ STAGES = {
     "square": Stage((Bucket(64, 64, 1.0, 12000),), steps=1850, lr=3e-3, hold=0.75),
     "sizes": Stage(
         (
-            Bucket(64, 64, 0.64, 4000),
-            Bucket(96, 64, 0.13, 1200),
-            Bucket(64, 96, 0.13, 1200),
-            Bucket(128, 128, 0.1, 500),
+            Bucket(64, 64, 0.22, 6000),
+            Bucket(96, 64, 0.19, 4000),
+            Bucket(64, 96, 0.19, 4000),
+            Bucket(128, 128, 0.38, 4000),
+            Bucket(256, 256, 0.02, 400),
         ),
-        steps=700,
+        steps=5200,
         lr=2e-3,
-        hold=0.5,
+        hold=0.8,
     ),
 }
 

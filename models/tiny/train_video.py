@@ -4,6 +4,7 @@
 """
 
 import argparse
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from .clips import LAP, clips, judge, lap
 from .training import Log, Optimiser, begin, save_state
 from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
 
-POOL = 320
+POOL = 1600
 # (frames, clips a batch, share of the batches): single frames show many captions a step, long clips hold together.
-LENGTHS = ((1, 72, 0.6), (3, 24, 0.1), (8, 10, 0.25), (24, 3, 0.05))
-LR, HOLD, SILENCE, SIGMA_MEAN = 3e-3, 0.6, 0.1, 1.6
+LENGTHS = ((1, 72, 0.2), (8, 10, 0.7), (24, 3, 0.1))
+LR, HOLD, SILENCE = 3e-3, 0.75, 0.1
+# Mean logit of the noise of one frame; more frames of one motion tell more of it, as more pixels do (flux.sigma_mean).
+SIGMA_MEAN = 1.6
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Laps:
         at = (begins + torch.arange(frames)) % LAP
         told = self.told[rows].clone()
         told[torch.rand(batch) < SILENCE] = self.silence
-        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(SIGMA_MEAN + torch.randn(batch))
+        mean = SIGMA_MEAN + 0.5 * math.log(frames)
+        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(mean + torch.randn(batch))
 
 
 @torch.inference_mode()

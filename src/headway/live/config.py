@@ -37,7 +37,7 @@ from headway.live.config_models import DiscoverySettings, Names, check_models, i
 from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies, check_routes
 from headway.live.config_prices import all_prices, check_sheet
-from headway.live.config_tiny import FOLDER, is_open, tiny_folder, tiny_models
+from headway.live.config_tiny import TINY_REASON, is_open, tiny_folder, tiny_models, tiny_routes
 from headway.live.exports import check_exports
 from headway.live.jobs_settings import JobSettings, check_jobs
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
@@ -178,7 +178,8 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
     raw, sources = build(Config, given)
     tiny = tiny_models(host.tiny) if host.tiny is not None and is_open(sources) else ()
     with located(sources):
-        raw = msgspec.structs.replace(raw, diffusion=(*raw.diffusion, *tiny))
+        front = msgspec.structs.replace(raw.front, routes=tiny_routes(tiny, raw.front.routes))
+        raw = msgspec.structs.replace(raw, diffusion=(*raw.diffusion, *tiny), front=front)
         left_out = is_left_out(names_of(raw), sources)
         if left_out:
             raw = msgspec.structs.replace(raw, model=msgspec.structs.replace(raw.model, replicas=0))
@@ -188,8 +189,7 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
         reason = "upstreams are given and no model is; model.replicas = 1 starts one beside them"
         adjustments.insert(0, Adjustment("model.replicas", 0, reason))
     if tiny:
-        names = ", ".join(model.name for model in tiny)
-        adjustments.append(Adjustment("diffusion", names, f"{FOLDER} is here and nothing was said of models"))
+        adjustments.append(Adjustment("diffusion", ", ".join(model.name for model in tiny), TINY_REASON))
     return Resolved(config, tuple(sources), tuple(adjustments))
 
 

@@ -32,6 +32,18 @@ def test_only_what_is_there_is_served(tmp_path: Path) -> None:
     assert made(resolve([], Host(2))) == []
 
 
+def test_the_student_answers_for_its_teacher_unless_the_route_says_otherwise(tmp_path: Path) -> None:
+    # SPEC F5
+    host = tiny(tmp_path, "image", "image_student")
+    assert resolve([], host).config.front.routes["tiny-flux"].fallbacks == ("tiny-flux-fast",)
+    said = resolve([set_layer("front.routes.tiny-flux.fallbacks=[]")], host)
+    assert said.config.front.routes["tiny-flux"].fallbacks == ()
+
+
+def test_without_the_student_nobody_answers_for_the_teacher(tmp_path: Path) -> None:
+    assert "tiny-flux" not in resolve([], tiny(tmp_path, "image")).config.front.routes
+
+
 @pytest.mark.parametrize("said", ["engine.kind=synthetic", "model.replicas=2", "diffusion=[]"])
 def test_who_says_what_is_served_gets_that(said: str, tmp_path: Path) -> None:
     assert made(resolve([set_layer(said)], tiny(tmp_path, "image", "video"))) == []
