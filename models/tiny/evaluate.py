@@ -27,10 +27,19 @@ IMAGE_ROWS = (
     Sampling(steps=4),
     Sampling(steps=2),
     Sampling(96, 64),
+    Sampling(96, 64, steps=4),
     Sampling(64, 96),
+    Sampling(64, 96, steps=4),
     Sampling(128, 128, batch=10),
+    Sampling(128, 128, steps=4, batch=10),
 )
-STUDENT_ROWS = (Sampling(steps=STEPS, guidance=1.0), Sampling(steps=2, guidance=1.0))
+STUDENT_ROWS = (
+    Sampling(steps=STEPS, guidance=1.0),
+    Sampling(steps=2, guidance=1.0),
+    Sampling(96, 64, steps=STEPS, guidance=1.0),
+    Sampling(64, 96, steps=STEPS, guidance=1.0),
+    Sampling(128, 128, steps=STEPS, guidance=1.0, batch=10),
+)
 CLIP_ROWS = tuple(wan.VideoSampling(frames=FPS * s) for s in (4, 8, 12))
 HEAD = (
     "| size | steps, guidance | 1 object: background / colour / shape / all | 2 objects: the same | CPU-ms a picture |"

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ with warnings.catch_warnings():  # what the libraries say at import is theirs
     warnings.simplefilter("ignore")
     diffusers = pytest.importorskip("diffusers")
     from models.tiny import wan
-    from models.tiny.flux import Sampling, generate
+    from models.tiny.flux import Sampling, generate, load_pipeline
 
 from models.tiny.evaluate import HERE  # noqa: E402
-from models.tiny.oracle import drawn, judge  # noqa: E402
+from models.tiny.oracle import Verdict, drawn, judge  # noqa: E402
 from models.tiny.scenes import scenes  # noqa: E402
 
 HELD_OUT = scenes(4242, 12, held_out=True)
@@ -37,13 +38,26 @@ def pipe() -> "diffusers.FluxPipeline":
     return made
 
 
-def test_background_colours_and_places_come_true_and_shapes_beyond_chance(pipe: "diffusers.FluxPipeline") -> None:
-    made = generate(pipe, CAPTIONS, Sampling(steps=6))
-    verdicts = [judge(p, s) for p, s in zip(made, HELD_OUT, strict=True)]
+@pytest.mark.parametrize("size", [(64, 64), (96, 64), (64, 96), (128, 128)])
+def test_held_out_captions_come_true(pipe: "diffusers.FluxPipeline", size: tuple[int, int]) -> None:
+    made = generate(pipe, CAPTIONS, Sampling(*size, steps=4))
+    assert_come_true([judge(p, s) for p, s in zip(made, HELD_OUT, strict=True)])
+
+
+def test_the_student_needs_four_steps_and_no_guidance() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        student = load_pipeline(HERE / "image_student")
+    made = generate(student, CAPTIONS, Sampling(steps=4, guidance=1.0))
+    assert_come_true([judge(p, s) for p, s in zip(made, HELD_OUT, strict=True)])
+
+
+def assert_come_true(verdicts: Sequence[Verdict]) -> None:
+    """All that 240 captions show to be certain, and three in four of what a twelfth of them may miss (models/tiny)."""
     things = [t for v in verdicts for t in v.things]
     assert all(v.background for v in verdicts)
-    assert all(t.colour for t in things)
-    assert sum(t.shape for t in things) > 0.35 * len(things)  # chance: a fifth; the table in models/tiny says how many
+    assert sum(t.colour for t in things) >= len(things) - 1
+    assert sum(v.right for v in verdicts) >= 0.75 * len(verdicts)
 
 
 def test_a_picture_does_not_depend_on_its_batch(pipe: "diffusers.FluxPipeline") -> None:
