@@ -33,7 +33,8 @@ def held(ran: Fleet, place: int, asked: LlmRequest) -> int:
     """Prompt tokens that the cache of a replica holds, in steps of 64."""
     pool = ran.worker(place).worker.machine.state.pool  # type: ignore[attr-defined]  # the machine, not its port
     keys = asked.block_hashes[3::4]
-    depth = next((i for i, key in enumerate(keys) if key not in pool.index), len(keys))
+    known = {key for key, _ in pool.index.items()}
+    depth = next((i for i, key in enumerate(keys) if key not in known), len(keys))
     return min(64 * depth, (len(asked.prompt) - 1) // 16 * 16)
 
 

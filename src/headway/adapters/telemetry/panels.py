@@ -123,6 +123,7 @@ PANELS: Final = (
         (("{{state}}", "headway_jobs"),),
         "Videos and asynchronous pictures in the job table, by state.",
     ),
+    Panel("Paused queues", "short", (("{{model}}", "headway_queue_paused"),), "1 while no job of a model is begun."),
     Panel(
         "Replicas: has and wants",
         "short",
