@@ -59,6 +59,7 @@ class DirectServing:
         self.requests: list[TextRequest] = []
         self.prepared: list[Prepared] = []
         self.ended: list[RequestId] = []
+        self.first_bytes: list[int | None] = []
         self.changed = asyncio.Event()
         self._target = target
 
@@ -82,6 +83,7 @@ class DirectServing:
 
     def closed(self, request: RequestId, first_byte_ns: int | None, input_bytes: int) -> None:
         self.ended.append(request)
+        self.first_bytes.append(first_byte_ns)
         self.changed.set()
 
     def submitted(self, prepared: Prepared) -> None:

@@ -598,3 +598,35 @@ def test_a_client_that_closes_its_sending_side_has_left(upstream: Upstream) -> N
         writer.close()
 
     run(upstream, test)
+
+
+def test_a_body_that_comes_after_its_head_has_a_first_byte() -> None:
+    # SPEC I1
+    head_is_there, body_is_there = asyncio.Event(), asyncio.Event()
+
+    async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await writer.drain()
+        await head_is_there.wait()
+        writer.write(b"e\r\ndata: [DONE]\n\n\r\n")
+        await body_is_there.wait()
+        writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(upstream, "127.0.0.1", 0)
+        async with asyncio.timeout(15), server, rig(server.sockets[0].getsockname()[1]) as made:
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+            writer.write(request(STREAM))
+            await reader.readuntil(b"\r\n\r\n")
+            head_is_there.set()
+            await reader.readuntil(b"[DONE]\n\n\r\n")
+            body_is_there.set()
+            await reader.readuntil(b"0\r\n\r\n")
+            while not made.serving.first_bytes:
+                await asyncio.sleep(POLL_S)
+            assert made.serving.first_bytes[0] is not None
+            writer.close()
+
+    run_loop(main())

@@ -101,9 +101,10 @@ class RelayExchange:
         """Send a part of the body."""
         if self.is_over:
             return
+        if self._first_byte_ns is None:  # the head may have left before it (`flush`)
+            self._first_byte_ns = self._serving.now_ns()
         if self._held:
             part, self._held = self._held + self._shaped(part), b""
-            self._first_byte_ns = self._serving.now_ns()
         elif self._is_old:
             part = self._shaped(part)
         self._send(part)
