@@ -78,7 +78,7 @@ def test_every_section_refuses_unknown_keys() -> None:
     for section in Config.__struct_fields__:
         if section in ("slo", "aliases"):
             continue
-        if section in ("models", "upstreams", "diffusion"):
+        if section in ("models", "upstreams", "diffusion", "prices"):
             with pytest.raises(ConfigError, match=rf"unknown key `{section}\[0\].no_such_key`"):
                 resolve([set_layer(f"{section}=[{{no_such_key=1}}]")], HOST)
             continue
