@@ -66,7 +66,7 @@ class ShapeMoves:
         load = ShapeLoad(report.replica, report.model, report.pixels, report.queued_work_ns, report.draining)
         self._known[report.replica] = _Known(report.incarnation, report.number, at_ns, load)
         if known is not None and known.incarnation < report.incarnation:
-            self._over(report.replica, at_ns)
+            self._forget(report.replica, at_ns)
         self._consider(report.model, at_ns)
 
     def look(self, at_ns: Ns) -> None:
@@ -81,9 +81,7 @@ class ShapeMoves:
         cold_ns = self._cold_ns.get(model, ns_from_s(self._params.cold_start_s))
         loads = [known.now(at_ns) for known in self._known.values() if known.load.model == model]
         pools = pools_of(loads).get(model, [])
-        shift = choose_shift(pools, model, cold_ns, self._params)
-        if shift is not None and (shift.replica, shift.pixels) in self._cannot:
-            shift = None
+        shift = choose_shift(pools, model, cold_ns, self._params, self._cannot)
         holds = self._standing.holds(model, shift, at_ns)
         if shift is None:
             return
@@ -125,8 +123,13 @@ class ShapeMoves:
         """A replica is gone, and its move with it: it comes back in the pool that it began in."""
         known = self._known.get(node)
         if known is not None and known.incarnation <= incarnation:
-            self._over(node, at_ns)
+            self._forget(node, at_ns)
             del self._known[node]
+
+    def _forget(self, node: NodeId, at_ns: Ns) -> None:
+        """It begins anew: its move is over, and what it could not prepare it may prepare now."""
+        self._over(node, at_ns)
+        self._cannot = {barred: None for barred in self._cannot if barred[0] != node}
 
     def _over(self, node: NodeId, at_ns: Ns) -> None:
         for model in [model for model, move in self._moving.items() if move.replica == node]:

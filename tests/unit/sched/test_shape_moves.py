@@ -23,9 +23,11 @@ class Desk:
         self.node = ControlNode(NodeId("control"), None, shapes=replace(self.params, **params))
         self.numbers = 0
 
-    def report(self, at_s: float, replica: NodeId, pixels: tuple[int, int | None], work_s: float) -> list[Effect]:
+    def report(
+        self, at_s: float, replica: NodeId, pixels: tuple[int, int | None], work_s: float, life: int = 1
+    ) -> list[Effect]:
         self.numbers += 1
-        report = ReplicaReport(replica, 1, self.numbers, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0)
+        report = ReplicaReport(replica, life, self.numbers, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0)
         report = replace(report, pixels=pixels, queued_work_ns=round(work_s * S))
         return self.node.handle(MessageArrived(round(at_s * S), "t", replica, Report(report)))
 
@@ -95,7 +97,20 @@ def test_a_replica_that_cannot_is_not_asked_again() -> None:
     assert desk.node.shapes is not None
     assert desk.node.shapes.moved == 0
     desk.report(5, C, LARGE, 100)
-    assert not asked(desk.report(9, C, LARGE, 100))
+    assert asked(desk.report(9, C, LARGE, 100)) == [(B, Reshape(2, 1001, None, 20 * S))]  # another one may be able
+    desk.node.handle(MessageArrived(10 * S, "t", B, Reshaped(2, 1001, None, 0, 0, "it does not fit")))
+    desk.report(11, C, LARGE, 100)
+    assert not asked(desk.report(15, C, LARGE, 100))
+
+
+def test_one_that_could_not_may_after_a_restart() -> None:
+    desk = Desk(cooldown_s=0.0)
+    desk.pressed(0)
+    desk.report(3, C, LARGE, 100)
+    desk.node.handle(MessageArrived(4 * S, "t", A, Reshaped(1, 1001, None, 0, 0, "it ran out of memory")))
+    desk.report(5, A, SMALL, 0, life=2)
+    desk.report(6, C, LARGE, 100)
+    assert asked(desk.report(9, C, LARGE, 100)) == [(A, Reshape(2, 1001, None, 20 * S))]
 
 
 def test_the_move_of_a_lost_replica_is_over() -> None:

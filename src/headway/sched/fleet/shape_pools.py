@@ -4,7 +4,7 @@ A pool is the replicas of one model that take the same sizes. One of them goes w
 predicted waits differ by more than what it takes to prepare the other sizes (seed 003 4).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Annotated
 
 import msgspec
@@ -73,8 +73,15 @@ def pools_of(loads: Sequence[ShapeLoad]) -> dict[str, list[ShapePool]]:
     return pools
 
 
-def choose_shift(pools: Sequence[ShapePool], model: str, cold_ns: Ns, params: ShapePoolParams) -> Shift | None:
-    """Return the move of one replica of a model that pays; `cold_ns`: what preparing other sizes takes.
+def choose_shift(
+    pools: Sequence[ShapePool],
+    model: str,
+    cold_ns: Ns,
+    params: ShapePoolParams,
+    barred: Container[tuple[NodeId, Pixels]] = (),
+) -> Shift | None:
+    """Return the move of one replica of a model that pays; `cold_ns`: what preparing other sizes takes, `barred`: who
+    cannot prepare which.
 
     From the pool with the shortest wait that can spare one, its least busy, to the pool with the longest. The pool that
     gives must be better off afterwards than the one that gets is now, by the same difference: nothing swings back.
@@ -83,11 +90,16 @@ def choose_shift(pools: Sequence[ShapePool], model: str, cold_ns: Ns, params: Sh
         return None
     least_ns = round(cold_ns * (1 + params.margin))
     target = pools[0]
-    spare = [pool for pool in pools[1:] if len(pool.members) > params.replicas_min]
+    spare = [
+        (pool, able)
+        for pool in pools[1:]
+        if len(pool.members) > params.replicas_min
+        and (able := [load for load in pool.members if (load.replica, target.pixels) not in barred])
+    ]
     if not spare:
         return None
-    source = min(spare, key=lambda pool: (pool.wait_ns, pool.members[0].replica))
-    goes = min(source.members, key=lambda load: (load.work_ns, load.replica))
+    source, able = min(spare, key=lambda pair: (pair[0].wait_ns, pair[0].members[0].replica))
+    goes = min(able, key=lambda load: (load.work_ns, load.replica))
     stays_ns = (source.work_ns - goes.work_ns) // (len(source.members) - 1)
     if target.wait_ns - max(source.wait_ns, stays_ns) <= least_ns:
         return None
