@@ -412,6 +412,8 @@ def test_every_metric_has_a_sample(server: Server) -> None:
     generated(server, {})
     until(lambda: not server_held(server), "it is reported", 5)
     assert all(metric(server, name) >= 0 for name in METRICS)
+    # With its first beat once it is ready.
+    until(lambda: "headway_gc_pause_seconds_count{" in ask(server, "/metrics").body.decode(), "its collector", 5)
     text = ask(server, "/metrics").body.decode()
     assert 'le="0.001"' in text
     assert 'le="60.0"' in text

@@ -144,6 +144,16 @@ class AdmissionFigures(msgspec.Struct, frozen=True):
     shadows: int = 0  # of that sample, ever
 
 
+class GarbageFigures(msgspec.Struct, frozen=True):
+    """Pauses of a process by its garbage collector, since it was ready."""
+
+    young: int = 0  # collections of what is new
+    young_ns: Ns = 0
+    full: int = 0  # of everything
+    full_ns: Ns = 0
+    longest_ns: Ns = 0
+
+
 class ReplicaFigures(msgspec.Struct, frozen=True):
     """One replica as a gateway sees it, for operators and metrics."""
 
@@ -160,3 +170,4 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     age_ns: Ns | None = None  # of what is known
     is_drained: bool = False  # an operator asked for it
     reason: str | None = None  # why it is lost
+    garbage: GarbageFigures | None = None  # of a replica of this server, once it told

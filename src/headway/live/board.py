@@ -7,7 +7,7 @@ import msgspec
 from headway.core.ids import NodeId
 from headway.core.messages import Message, Report
 from headway.core.ports import ModelLimits
-from headway.core.reports import ReplicaReport
+from headway.core.reports import GarbageFigures, ReplicaReport
 from headway.core.units import Ns, ms_from_ns
 from headway.cost.llm import StepCost, StepCostParams, StepShape
 from headway.live.stores import Timeline
@@ -26,6 +26,7 @@ class Known(msgspec.Struct):
     phase: tuple[str, Ns] | None = None
     load_ns: Ns = 0
     lost: str | None = None  # why it is not there
+    garbage: GarbageFigures | None = None  # of the incarnation that is there
 
 
 class Board:
@@ -51,13 +52,13 @@ class Board:
         """It is ready."""
         known = self.replicas[node]
         known.incarnation, known.limits, known.load_ns, known.lost = incarnation, ready.limits, ready.load_ns, None
-        known.report = None
+        known.report = known.garbage = None
         self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s")
 
     def lost(self, node: NodeId, incarnation: int, reason: str) -> None:
         """It is gone."""
         known = self.replicas[node]
-        known.incarnation, known.report, known.lost = 0, None, reason
+        known.incarnation, known.report, known.garbage, known.lost = 0, None, None, reason
         self._tell(node, f"lost (incarnation {incarnation}): {reason}")
 
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
@@ -67,6 +68,10 @@ class Board:
         for step in steps:
             shape = StepShape(step.decodes, step.kv_tokens, step.prefill_tokens, step.prefill_pairs)
             belief.observe(shape, step.timing.done_ns - step.timing.started_ns)
+
+    def garbage(self, node: NodeId, figures: GarbageFigures) -> None:
+        """What its garbage collector took since it was ready."""
+        self.replicas[node].garbage = figures
 
     def heard(self, src: NodeId, message: Message) -> None:
         """A message on its way to a node of this process; reports are kept."""

@@ -17,6 +17,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId
 from headway.core.ledger import AccountView
 from headway.core.messages import Drain, Message, Undrain
+from headway.core.reports import GarbageFigures
 from headway.core.request import TextRequest
 from headway.core.units import Ns
 from headway.live.wire import Blocks, Envelope, Frame, Gather, News, Phase, Ready, StepSpan, WireError
@@ -170,6 +171,10 @@ class Fronts:
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
         """They have no engine."""
         raise WireError(f"{node} sent {len(steps)} steps, which only a replica sends")
+
+    def garbage(self, node: NodeId, _: GarbageFigures) -> None:
+        """They do not tell."""
+        raise WireError(f"{node} told of its garbage collector, which only a replica does")
 
     # For operators
 

@@ -26,7 +26,11 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
             state: Literal["lost", "loading"] = "lost" if known.lost else "loading"
             present.setdefault(node, ReplicaFigures(node, state, (known.model,), reason=known.lost))
         drained = self.drained()
-        found = [msgspec.structs.replace(figures, is_drained=node in drained) for node, figures in present.items()]
+        garbage = {node: known.garbage for node, known in board.replicas.items()}
+        found = [
+            msgspec.structs.replace(figures, is_drained=node in drained, garbage=garbage.get(node))
+            for node, figures in present.items()
+        ]
         return tuple(sorted(found, key=lambda figures: figures.replica))
 
     def drain(self, replica: NodeId, is_draining: bool) -> None:

@@ -28,6 +28,7 @@ from headway.live.denoise_warmup import Warm, warm_up_denoiser
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
+from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 1.0
 SPANS_S: Final = 0.2
+GARBAGE_S: Final = 1.0
 _DRAIN_POLL_S: Final = 0.02
 
 
@@ -88,6 +90,7 @@ class Replica:
     def __init__(self, start: Start, link: Link, clock: Clock) -> None:
         self._start, self._link, self._clock = start, link, clock
         self._spans: list[StepSpan] = []
+        self._garbage: Garbage | None = None  # until it is ready
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
 
@@ -95,7 +98,7 @@ class Replica:
         """Load, announce, serve until the hub closes the link or says Stop, or a drain is complete."""
         start, link = self._start, self._link
         link.send(Hello(start.spec.node, start.incarnation))
-        self._every(BEAT_S, lambda: link.send(Beat(self._clock.now_ns())))
+        self._every(BEAT_S, self._beat)
         began_ns = self._clock.now_ns()
         feed = LateFeed()
         if start.spec.llm is not None:
@@ -110,11 +113,15 @@ class Replica:
         feed.target = driver.feed
         self._loop.add_signal_handler(signal.SIGTERM, self._drain, driver, built)
         self._every(SPANS_S, self._send_spans)
+        self._garbage = garbage = Garbage(self._clock)
+        garbage.settle()
+        self._every(GARBAGE_S, lambda: garbage.look(is_idle=built.is_idle()))
         link.send(Ready(parts.limits, self._clock.now_ns() - began_ns))
         receiver = asyncio.ensure_future(self._receive(driver, parts.transport))
         await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
             receiver.result()
+        garbage.close()
         driver.close()
 
     async def _load_llm(self, llm: LlmSpec, feed: "LateFeed") -> Parts:
@@ -179,6 +186,10 @@ class Replica:
             self._loop.call_later(interval_s, again)
 
         again()
+
+    def _beat(self) -> None:
+        garbage = None if self._garbage is None else self._garbage.figures
+        self._link.send(Beat(self._clock.now_ns(), garbage))
 
     def _send_spans(self) -> None:
         if self._spans:

@@ -17,6 +17,7 @@ import msgspec
 
 from headway.core.errors import EngineError
 from headway.core.ids import NodeId
+from headway.core.reports import GarbageFigures
 from headway.core.units import Ns, ns_from_s
 from headway.live import child
 from headway.live.child import exit_words, send_signal
@@ -80,6 +81,8 @@ class FleetWatcher(Protocol):
     def lost(self, node: NodeId, incarnation: int, reason: str) -> None: ...
 
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None: ...
+
+    def garbage(self, node: NodeId, figures: GarbageFigures) -> None: ...
 
 
 class _Life(msgspec.Struct):
@@ -281,6 +284,7 @@ class Supervisor:
             case Failed():
                 life.reason = frame.reason
             case Beat():
-                pass
+                if frame.garbage is not None:
+                    self._watcher.garbage(life.node, frame.garbage)
             case _:
                 raise WireError(f"{life.node} sent a {type(frame).__name__}, which only a hub sends")

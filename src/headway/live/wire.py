@@ -17,6 +17,7 @@ from headway.core.ledger import AccountView
 from headway.core.messages import Message
 from headway.core.plans import CopyPlan, StepTiming
 from headway.core.ports import ModelLimits
+from headway.core.reports import GarbageFigures
 from headway.core.request import TextRequest
 from headway.core.units import Ns
 
@@ -58,9 +59,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
-    """Replica -> hub: the main thread is alive."""
+    """Replica -> hub: the main thread is alive, and what its garbage collector took."""
 
     at_ns: Ns
+    garbage: GarbageFigures | None = None
 
 
 class Envelope(msgspec.Struct, frozen=True, tag=True):

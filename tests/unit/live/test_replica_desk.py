@@ -1,10 +1,11 @@
 from headway.core.events import DrainAsked, Event
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaFigures
+from headway.core.reports import GarbageFigures, ReplicaFigures
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.replica_desk import ReplicaDesk
 from headway.live.stores import TelemetrySettings, Timeline
+from headway.live.wire import Ready
 
 REP, UP = NodeId("rep-0"), NodeId("up-a")
 
@@ -26,3 +27,17 @@ def test_a_drain_goes_to_the_control_node() -> None:  # SPEC A11
     events: list[Event] = []
     desk(events).drain(REP, True)
     assert events == [DrainAsked(7, "an operator asked", REP, True)]
+
+
+def test_what_a_collector_took_is_that_of_the_incarnation_that_is_there() -> None:
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), StepCostParams(), lambda node, line: None)
+    took = GarbageFigures(3, 40, 1, 20, 20)
+
+    def told() -> list[GarbageFigures | None]:
+        return [one.garbage for one in desk([]).replicas(board, 0)]
+
+    board.joined(REP, 1, Ready(None, 5))
+    board.garbage(REP, took)
+    assert told() == [took, None]
+    board.lost(REP, 1, "exit code 1")
+    assert told() == [None, None]

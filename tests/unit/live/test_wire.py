@@ -7,6 +7,7 @@ from headway.core.events import Proposal
 from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Submit, Tokens
 from headway.core.plans import CopyPlan, StepTiming
+from headway.core.reports import GarbageFigures
 from headway.core.request import (
     Content,
     DiffusionRequest,
@@ -44,6 +45,7 @@ REQUEST = LlmRequest(
 FRAMES: list[Frame] = [
     Hello(NodeId("rep-1"), 2),
     Beat(7),
+    Beat(8, GarbageFigures(3, 40, 1, 20, 20)),
     Envelope(NodeId("front"), NodeId("rep-1"), Submit(REQUEST, 1, number=4)),
     Envelope(
         NodeId("front"),

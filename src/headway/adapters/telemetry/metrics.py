@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headway.adapters.telemetry.pool_metrics import pool_metrics
+from headway.adapters.telemetry.replica_metrics import replica_metrics
 from headway.core.evidence import EvidenceRecord
 from headway.core.ledger import AccountView
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
@@ -149,7 +150,7 @@ class _Live(Collector):
         yield from _counters(scrape)
         yield from _prefixes(scrape.prefixes)
         yield from _predictions(scrape.predictions)
-        yield from _failures(scrape)
+        yield from replica_metrics(scrape.replicas)
         yield from pool_metrics(scrape.pools)
         yield _step_seconds(scrape.reports)
         yield _gpu_seconds(scrape)
@@ -198,14 +199,6 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
         for label, count in pairs:
             counter.add_metric([label], count)
         yield counter
-
-
-def _failures(scrape: Scrape) -> Iterator[Metric]:
-    usable = _per_replica("headway_replica_usable", "1 while state, health checks and breaker let it take requests.")
-    for replica in scrape.replicas:
-        is_usable = replica.state == "ready" and replica.is_up and replica.breaker == "closed"
-        usable.add_metric([replica.replica], int(is_usable))
-    yield usable
 
 
 def _prefixes(figures: Sequence[PrefixFigures]) -> Iterator[Metric]:

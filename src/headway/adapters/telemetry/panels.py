@@ -114,6 +114,19 @@ PANELS: Final = (
         ),
         "Mean time.",
     ),
+    Panel(
+        "Garbage collector",
+        "s",
+        (
+            ("longest {{replica}}", "headway_gc_pause_longest_seconds"),
+            (
+                "mean {{replica}} {{generation}}",
+                f"{_rate('headway_gc_pause_seconds_sum', 'replica, generation')} / "
+                f"{_rate('headway_gc_pause_seconds_count', 'replica, generation')}",
+            ),
+        ),
+        "Pauses between steps. Full passes come only while nothing runs, or when none came for a quarter of an hour.",
+    ),
     Panel("Device seconds", "short", (("{{tenant}}", _rate("headway_gpu_seconds_total", "tenant")),), "Per second."),
     Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
     Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),

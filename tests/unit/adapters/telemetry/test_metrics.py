@@ -7,7 +7,14 @@ from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
+from headway.core.reports import (
+    AdmissionFigures,
+    GarbageFigures,
+    PoolFigures,
+    PrefixFigures,
+    ReplicaFigures,
+    ReplicaReport,
+)
 
 CONTRACT_NAMES = [
     "headway_request_ttft_seconds",
@@ -127,6 +134,18 @@ def test_failures_and_who_may_be_used_are_told() -> None:  # SPEC A11
     assert got['headway_recovery_total{event="retried"}'] == 4
     assert got['headway_replica_usable{replica="rep-0"}'] == 1
     assert got['headway_replica_usable{replica="up-a"}'] == 0
+
+
+def test_pauses_of_garbage_collectors_are_told_where_a_replica_told_them() -> None:
+    told = ReplicaFigures(NodeId("rep-0"), "ready", garbage=GarbageFigures(40, 10**9, 2, 10**8, 6 * 10**7))
+    got = samples(Metrics(lambda: Scrape(replicas=(told, ReplicaFigures(NodeId("up-a"), "ready")))))
+    assert {name: value for name, value in got.items() if name.startswith("headway_gc_")} == {
+        'headway_gc_pause_seconds_count{generation="young",replica="rep-0"}': 40,
+        'headway_gc_pause_seconds_sum{generation="young",replica="rep-0"}': 1.0,
+        'headway_gc_pause_seconds_count{generation="full",replica="rep-0"}': 2,
+        'headway_gc_pause_seconds_sum{generation="full",replica="rep-0"}': 0.1,
+        'headway_gc_pause_longest_seconds{replica="rep-0"}': 0.06,
+    }
 
 
 def test_predicted_and_reported_cached_tokens_are_told_by_model() -> None:  # AMD-AGI/Infera#143
