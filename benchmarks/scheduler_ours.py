@@ -6,12 +6,11 @@ Each number of steps on standard input is answered by a JSON array: CPU nanoseco
 TOKENS: what there is KV room for, per running sequence and an eighth more of them. SHARE of those blocks: pressure.
 """
 
-import gc
-import json
 import sys
 import time
 from random import Random
 
+from benchmarks.scheduler_serve import serve
 from tests.property.naive import NaiveScheduler
 
 from headway.core.blockhash import block_hashes, cache_root
@@ -128,7 +127,10 @@ class Steady:
 
 
 class Churn:
-    """Closed loop: each end brings an arrival; output lengths are geometric with mean OUTPUT."""
+    """Closed loop: each end brings an arrival; output lengths are geometric with mean OUTPUT.
+
+    Requests are kept until they end, as the worker around the machine keeps them: freeing a prompt is no part of it.
+    """
 
     def __init__(self, name: str, running: int, block: int, tokens: int, order: str, share: float) -> None:
         self.live, self.block, self.cache = running + 8, block, share == 1.0
@@ -136,6 +138,7 @@ class Churn:
         self.rng, self.number, self.now = Random(2), 0, 0
         self.ends: dict[int, list[int]] = {}
         self.begun: set[int] = set()
+        self.requests: dict[int, LlmRequest] = {}
         self.arrive()
         self.draw(self.system.step(None, 0)[1])
         for _ in range(3 * OUTPUT):
@@ -145,7 +148,8 @@ class Churn:
         """As many as ended."""
         while len(self.system.seqs) < self.live:
             self.number += 1
-            self.system.add(request(self.number, PROMPT, 2048, self.block, cache=self.cache), self.number)
+            self.requests[self.number] = one = request(self.number, PROMPT, 2048, self.block, cache=self.cache)
+            self.system.add(one, self.number)
 
     def draw(self, begun: list[int]) -> None:
         """Lengths of those whose prompts begin with the step that was just planned."""
@@ -167,6 +171,8 @@ class Churn:
         spent = clock() - start
         self.arrive()
         more, begun = self.system.step(None, self.now)
+        for ended in stopped:
+            del self.requests[ended.seq]
         self.draw(begun)
         if self.now % 2 == 0:
             self.system.report()
@@ -179,11 +185,7 @@ def main() -> None:
     order = sys.argv[6] if len(sys.argv) > 6 else "fcfs"
     share = float(sys.argv[7]) if len(sys.argv) > 7 else 1.0
     load = (Churn if kind == "churn" else Steady)(name, running, block, tokens, order, share)
-    gc.collect()
-    gc.freeze()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps([load.step() for _ in range(int(line))]), flush=True)
+    serve(load.step)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 Each number of steps is answered by a JSON array: CPU nanoseconds of `schedule` + `update_from_output`, one per step.
 """
 
-import gc
 import json
 import os
 import sys
@@ -175,11 +174,9 @@ def main() -> None:
         return
     kind, running, block, tokens = sys.argv[1], *map(int, sys.argv[2:5])
     bench = Churn(running, block, tokens) if kind == "churn" else steady(running, block, tokens)
-    gc.collect()
-    gc.freeze()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps([bench.step() for _ in range(int(line))]), flush=True)
+    from benchmarks.scheduler_serve import serve  # `decide` is run without the folder above on the path
+
+    serve(bench.step)
 
 
 if __name__ == "__main__":
