@@ -11,7 +11,6 @@ def scrape(serving: Serving) -> Scrape:
         reports=stats.reports,
         waiting=stats.waiting,
         admissions=stats.admissions,
-        accounts=[view for view, _ in serving.accounts()],
         exports_lost=stats.exports_lost,
         prefixes=stats.prefixes,
         predictions=stats.predictions,

@@ -12,7 +12,6 @@ from prometheus_client.registry import Collector
 from headway.adapters.telemetry.pool_metrics import pool_metrics
 from headway.adapters.telemetry.replica_metrics import replica_metrics
 from headway.core.evidence import EvidenceRecord
-from headway.core.ledger import AccountView
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
@@ -22,7 +21,6 @@ BUCKETS_S: Final = (
     0.001, 0.0016, 0.0025, 0.004, 0.0063, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63,
     1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0,
 )  # fmt: skip
-_GPU_SECONDS: Final = "/gpu_seconds"
 _PREFIX: Final = (
     ("predicted_tokens", "Prompt tokens that the router took to be cached."),
     ("reported_tokens", "Prompt tokens that replicas then said were cached."),
@@ -37,7 +35,6 @@ class Scrape(msgspec.Struct, frozen=True):
     reports: Sequence[ReplicaReport] = ()
     waiting: int = 0  # in the gateway's queue
     admissions: Sequence[tuple[str, int]] = ()
-    accounts: Sequence[AccountView] = ()
     exports_lost: Sequence[tuple[str, int]] = ()
     prefixes: Sequence[PrefixFigures] = ()
     predictions: Sequence[AdmissionFigures] = ()
@@ -60,6 +57,10 @@ class Metrics:
             "headway_requests", "Sequences that ended, by outcome; refused bodies count as `invalid`.", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self._device = Counter(
+            "headway_gpu_seconds", "Device seconds used.", ["tenant", "model"], registry=self.registry
+        )
+        self._spent: dict[tuple[str, str], Counter] = {}
         self._series: dict[tuple[Counter, str], Counter] = {}
         self._prompt = self._counter("headway_prompt_tokens", "Prompt tokens of sequences that began to answer.")
         self._generated = self._counter("headway_generation_tokens", "Tokens emitted, stop tokens included.")
@@ -108,6 +109,15 @@ class Metrics:
         for histogram, value in zip(series, values, strict=True):
             if value is not None:
                 histogram.observe(value / 1000)
+        if record.device_ms is not None and record.model is not None:
+            self._spend(record.tenant, record.model, record.device_ms / 1000)
+
+    def _spend(self, tenant: str, model: str, seconds: float) -> None:
+        """Count device time of the model that ran."""
+        found = self._spent.get((tenant, model))
+        if found is None:
+            found = self._spent[tenant, model] = self._device.labels(tenant, model)
+        found.inc(seconds)
 
     @cached_property
     def _cold(self) -> tuple[Histogram, ...]:
@@ -134,7 +144,7 @@ class Metrics:
 
 
 class _Live(Collector):
-    """What is read at the scrape: replica reports and accounts."""
+    """What is read at the scrape: replica reports."""
 
     def __init__(self, scrape: Callable[[], Scrape], metrics: Metrics, vllm_aliases: bool) -> None:
         self._scrape, self._metrics, self._aliases = scrape, metrics, vllm_aliases
@@ -153,7 +163,6 @@ class _Live(Collector):
         yield from replica_metrics(scrape.replicas)
         yield from pool_metrics(scrape.pools)
         yield _step_seconds(scrape.reports)
-        yield _gpu_seconds(scrape)
         if self._aliases:
             yield from _vllm(scrape)
             for name, metric in self._metrics.own():
@@ -247,21 +256,6 @@ def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:
         counters = dict(report.counters)
         if "steps" in counters and "step_ns" in counters:
             family.add_metric([report.replica], counters["steps"], counters["step_ns"] / NS_PER_S)
-    return family
-
-
-def _gpu_seconds(scrape: Scrape) -> Metric:
-    family = CounterMetricFamily("headway_gpu_seconds", "Device seconds used.", labels=["tenant", "model"])
-    models = ",".join(sorted({report.model for report in scrape.reports}))
-    spent: dict[str, float] = {}  # every process of a gateway meters what it relays
-    for account in scrape.accounts:
-        if account.kind == "meter" and account.name.startswith("tenant/") and account.name.endswith(_GPU_SECONDS):
-            tenant = account.name.removeprefix("tenant/").removesuffix(_GPU_SECONDS)
-            scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}.get(account.unit, 1.0)
-            spent[tenant] = spent.get(tenant, 0.0) + account.used * scale
-    for tenant, seconds in spent.items():
-        # The meter is kept per tenant; with several models it is their sum.
-        family.add_metric([tenant, models], seconds)
     return family
 
 

@@ -127,7 +127,12 @@ PANELS: Final = (
         ),
         "Pauses between steps. Full passes come only while nothing runs, or when none came for a quarter of an hour.",
     ),
-    Panel("Device seconds", "short", (("{{tenant}}", _rate("headway_gpu_seconds_total", "tenant")),), "Per second."),
+    Panel(
+        "Device seconds",
+        "short",
+        (("{{tenant}} {{model}}", _rate("headway_gpu_seconds_total", "tenant, model")),),
+        "Per second, by the model that ran.",
+    ),
     Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
     Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),
     Panel(

@@ -5,8 +5,7 @@ import pytest
 
 from headway.adapters.telemetry.metrics import BUCKETS_S, Metrics, Scrape
 from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
-from headway.core.ids import NodeId, RequestId, TenantId
-from headway.core.ledger import AccountView
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.reports import (
     AdmissionFigures,
     GarbageFigures,
@@ -52,7 +51,6 @@ SCRAPE = Scrape(
     recoveries=(("retried", 4),),
     replicas=(ReplicaFigures(NodeId("rep-0"), "ready"), ReplicaFigures(NodeId("up-a"), "ready", breaker="open")),
     prefixes=(PrefixFigures("toy", 8, 2, predicted_tokens=640, reported_tokens=512, over_tokens=192, under_tokens=64),),
-    accounts=(AccountView("tenant/a/gpu_seconds", "front", "us", "meter", None, 0, 1_500_000),),
 )
 
 
@@ -72,21 +70,19 @@ def test_every_name_of_the_contract_is_there() -> None:
     assert [name for name in CONTRACT_NAMES if f"# TYPE {name} " not in text] == []
 
 
-def test_meters_of_several_processes_are_one_sample_each() -> None:
-    # Prometheus refuses a page with two samples of one name and equal labels.
-    owners = ("front", "front-1")
-    accounts = [
-        AccountView(f"tenant/{tenant}/{what}", owner, "us", "meter", None, 0, 1_500_000)
-        for owner in owners
-        for tenant in ("a", "b")
-        for what in ("gpu_seconds", "tokens")
-    ]
-    scrape = msgspec.structs.replace(SCRAPE, accounts=accounts)
-    text = Metrics(lambda: scrape, vllm_aliases=True).render().decode()
-    keys = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line[0] != "#"]
-    assert sorted(set(keys)) == sorted(keys)
-    got = samples(Metrics(lambda: scrape))
-    assert [got[f'headway_gpu_seconds_total{{model="toy",tenant="{tenant}"}}'] for tenant in "ab"] == [3.0, 3.0]
+def test_device_time_counts_for_the_tenant_and_the_model_that_ran() -> None:
+    # SPEC M2: two models of one tenant are two series, and no label joins their names
+    metrics = Metrics(lambda: SCRAPE)
+    for model, device_ms in (("llm", 1500.0), ("tiny-flux", 250.0), ("llm", 500.0)):
+        metrics.observe(record(model=ModelId(model), device_ms=device_ms))
+    metrics.observe(record(model=ModelId("llm"), tenant=TenantId("b"), device_ms=125.0))
+    metrics.observe(record(model=ModelId("relayed"), device_ms=None))  # no engine of ours ran it
+    got = {key: value for key, value in samples(metrics).items() if "gpu_seconds" in key}
+    assert got == {
+        'headway_gpu_seconds_total{model="llm",tenant="a"}': 2.0,
+        'headway_gpu_seconds_total{model="tiny-flux",tenant="a"}': 0.25,
+        'headway_gpu_seconds_total{model="llm",tenant="b"}': 0.125,
+    }
 
 
 def test_buckets_go_from_1_ms_to_60_s_by_even_factors() -> None:
@@ -126,7 +122,6 @@ def test_reports_become_gauges_and_counters() -> None:
     assert got['headway_preemptions_total{replica="rep-0"}'] == 2
     assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1
     assert got['headway_admission_total{verdict="reject"}'] == 1
-    assert got['headway_gpu_seconds_total{model="toy",tenant="a"}'] == 1.5
 
 
 def test_failures_and_who_may_be_used_are_told() -> None:  # SPEC A11
