@@ -190,3 +190,4 @@ async def desk(
         yield Rig(opened, painter, folder)
     finally:
         await opened.stop(grace_s)
+        await opened.close()

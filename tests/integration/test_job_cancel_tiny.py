@@ -145,6 +145,7 @@ def test_cancel_of_a_running_job_lets_the_device_end_its_step_and_begin_no_other
                 await door.ran.get()
         await desk.stop(PATIENCE_S)
         assert view is not None
+        await desk.close()
         return view, device.passes, len(door.plans)
 
     view, passes, plans = asyncio.run(test())

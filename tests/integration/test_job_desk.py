@@ -13,6 +13,7 @@ from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
 from tests.postgres_server import Server, postgres, server
 
 from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture, UsageQuery
+from headway.adapters.jobs.usage import UsageTable
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.effects import ErrorOut
 from headway.core.errors import CapacityError, ConfigError, RequestError
@@ -23,6 +24,7 @@ from headway.core.request import Content, DiffusionRequest, Request
 from headway.core.units import Ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
+from headway.live.jobs_usage import GATHER_S
 from headway.live.streams import Stream
 
 
@@ -595,3 +597,63 @@ def test_tokens_of_text_are_metered_by_tenant_and_model_and_outlive_a_stop(tmp_p
 
     on_desk(tmp_path, first)
     on_desk(tmp_path, second)
+
+
+def answered(tenant: str = "a") -> EvidenceRecord:
+    """Text of ten and five tokens, by an engine of ours."""
+    marks = FrontMarks(
+        RequestId("req-1"), TenantId(tenant), 0, 0, 0, 0, 1, 2, 3, 5, model=ModelId("llm"), prompt_tokens=10
+    )
+    return evidence_record(marks, WorkerMarks(NodeId("rep-0"), 0, steps=3, device_ns=10**9))
+
+
+EVER = UsageQuery(None, "2000-01-01", "2999-01-01")
+
+
+def test_what_ended_is_in_the_table_soon_and_not_only_at_the_end(tmp_path: Path) -> None:
+    # SPEC H6: a kill -9 may leave out what ended within the last GATHER_S
+    async def test(rig: Rig) -> None:
+        assert GATHER_S <= 0.25
+        for count in (1, 2):  # also what comes after it was written once
+            rig.desk.tokens.observe(answered())
+
+            async def is_written(count: int = count) -> bool:
+                return [row.requests for row in await rig.durable.meters.usage(EVER)] == [count]
+
+            await rig.until(is_written, "it is metered")
+        assert rig.durable.meters.since is None
+
+    on_desk(tmp_path, test)
+
+
+def test_what_ends_while_the_process_ends_is_metered_too(tmp_path: Path) -> None:
+    # SPEC H6: streams are cut when the replicas end, which is after jobs were handed back
+    async def first() -> None:
+        async with desk(tmp_path) as rig:
+            await rig.desk.stop(10.0)
+            rig.desk.tokens.observe(answered())
+
+    async def second(rig: Rig) -> None:
+        assert [row.output_tokens for row in await rig.durable.meters.usage(EVER)] == [5]
+
+    asyncio.run(first())
+    on_desk(tmp_path, second)
+
+
+def test_tokens_wait_while_the_table_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # SPEC H6
+    async def test(rig: Rig) -> None:
+        with monkeypatch.context() as broken:
+
+            def away(*_: object) -> None:
+                raise CapacityError("it does not answer", status=503)
+
+            broken.setattr(UsageTable, "add_all", away)
+            rig.desk.tokens.observe(answered())
+            assert not await rig.desk.tokens.flush()
+        rig.desk.tokens.observe(answered("b"))
+        assert await rig.desk.tokens.flush()
+        rows = await rig.durable.meters.usage(EVER)
+        assert [(row.tenant, row.prompt_tokens, row.output_tokens) for row in rows] == [("a", 10, 5), ("b", 10, 5)]
+
+    on_desk(tmp_path, test)

@@ -189,8 +189,9 @@ def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Data
 # SPEC H6
 def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
     meters = UsageTable(database)
-    for at_ns, tenant in ((0, "a"), (S, "a"), (DAY, "a"), (0, "b")):
-        meters.add(at_ns, tenant, "m", {"device_ns": S, "images": 2, "frames": 0, "requests": 1})
+    made = {"device_ns": S, "images": 2, "frames": 0, "requests": 1}
+    for day, tenant in (("1970-01-01", "a"), ("1970-01-01", "a"), ("1970-01-02", "a"), ("1970-01-01", "b")):
+        meters.add_all({(day, tenant, "m"): made})
     assert [(row.day, row.tenant, row.images) for row in meters.rows(days(None))] == [
         ("1970-01-01", "a", 4),
         ("1970-01-01", "b", 2),
@@ -204,8 +205,8 @@ def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
 def test_pages_of_usage_have_no_gap_and_no_double(database: Database) -> None:
     meters = UsageTable(database)
     counts = {"device_ns": S, "images": 0, "frames": 0, "requests": 1, "output_tokens": 7}
-    meters.add_all(0, {(tenant, model): counts for tenant in ("a", "b") for model in ("m", "n")})
-    meters.add_all(DAY, {("a", "m"): counts})
+    meters.add_all({("1970-01-01", tenant, model): counts for tenant in ("a", "b") for model in ("m", "n")})
+    meters.add_all({("1970-01-02", "a", "m"): counts})
     seen: list[tuple[str, str, str]] = []
     while True:
         page = meters.rows(days(None, limit=2, after=seen[-1] if seen else None))

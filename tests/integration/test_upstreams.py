@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.upstream_server import Fault, Script, Upstream
 from typer.testing import CliRunner
 
@@ -424,3 +425,20 @@ def test_admission_may_send_a_request_to_another_model_of_our_own() -> None:
         assert {status for status, _ in statuses} <= {200, 429}
         assert (200, "large") in statuses
         assert (200, None) in statuses
+
+
+@pytest.mark.parametrize("has_table", [False, True])
+def test_what_upstreams_answer_is_metered_as_they_counted_it(tmp_path: Path, has_table: bool) -> None:
+    # SPEC H6: without a job table usage is counted since the start, and says so
+    table = (f"jobs.url='sqlite:///{tmp_path}/jobs.db'",) if has_table else ()
+    with Upstream(Script()) as up, gateway(upstreams(one("a", up)), *table) as headway:
+        status, _, raw = headway.ask(body("model-a"))
+        told = json.loads(raw)["usage"]
+        assert status == 200
+        headway.until(lambda: headway.get("/v1/usage")[1]["data"], "it is metered")
+        used = headway.get("/v1/usage")[1]
+        (row,) = used["data"]
+        assert (row["tenant"], row["model"], row["requests"]) == ("default", "model-a", 1)
+        assert (row["prompt_tokens"], row["output_tokens"]) == (told["prompt_tokens"], told["completion_tokens"])
+        assert (used["since"] is None) == has_table
+        assert headway.get("/v1/usage/export")[0] == 200

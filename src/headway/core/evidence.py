@@ -56,7 +56,7 @@ class FrontMarks(msgspec.Struct, frozen=True):
     outcome: str = "ok"
     decisions: tuple[Decision, ...] = ()
     model: ModelId | None = None
-    prompt_tokens: int | None = None  # None: no language model; of a relayed request an estimate
+    prompt_tokens: int | None = None  # None: no language model; relayed and not counted upstream: an estimate
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):

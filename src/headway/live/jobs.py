@@ -121,6 +121,9 @@ class JobDesk:
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
+
+    async def close(self) -> None:
+        """Once nothing runs any more: write what is still to be metered, and let go of the table."""
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hooks.close()

@@ -270,6 +270,8 @@ class AnswerDesk:
 class MeterDesk:
     """`Meters`."""
 
+    since: int | None = None
+
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 

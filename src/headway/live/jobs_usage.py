@@ -1,63 +1,57 @@
-"""Tokens of text requests, metered per tenant and model (SPEC H6): gathered here, and written every few seconds."""
+"""Tokens of text requests, metered per tenant and model (SPEC H6): gathered here, and written soon after."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
+from headway.adapters.gateway.tally import Tally
 from headway.core.errors import CapacityError
 from headway.core.evidence import EvidenceRecord
-from headway.core.units import NS_PER_MS, Ns
+from headway.core.units import Ns
 from headway.live.jobs_table import Tables
 
 log = logging.getLogger(__name__)
 
-FLUSH_S: Final = 2.0  # what a crash may leave unmetered
-
-Place = tuple[str, str]  # tenant, model
+GATHER_S: Final = 0.25  # what a kill -9 may leave unmetered, beside the commit itself (docs/jobs.md)
+RETRY_S: Final = 2.0  # after a table that did not answer
 
 
 class TokenMeter:
     """What ended, until it is in the table."""
 
     def __init__(self, tables: Tables, now_ns: Callable[[], Ns]) -> None:
+        """`now_ns`: Unix time."""
         self._tables, self._now_ns = tables, now_ns
-        self._open: dict[Place, dict[str, int]] = {}
+        self._tally = Tally()
+        self._some = asyncio.Event()
 
     def observe(self, record: EvidenceRecord) -> None:
-        """A request ended; one that no replica had is not metered, nor are pictures, which meter themselves."""
-        if record.prompt_tokens is None or record.replica is None or record.model is None:
-            return
-        counts = {
-            "device_ns": round((record.device_ms or 0.0) * NS_PER_MS),
-            "images": 0,
-            "frames": 0,
-            "requests": 1,
-            "prompt_tokens": record.prompt_tokens,
-            "cached_tokens": record.cached_tokens,
-            "output_tokens": record.output_tokens,
-        }
-        self._add((record.tenant, record.model), counts)
+        """A request ended."""
+        if self._tally.observe(record, self._now_ns()):
+            self._some.set()
 
-    def _add(self, place: Place, counts: dict[str, int]) -> None:
-        before = self._open.get(place, {})
-        self._open[place] = {name: before.get(name, 0) + count for name, count in counts.items()}
-
-    async def flush(self) -> None:
-        """Write it; what the table does not take is written with the next one."""
-        taken, self._open = self._open, {}
+    async def flush(self) -> bool:
+        """Write it. False: the table did not take it, and it stays here to be written with what comes."""
+        self._some.clear()
+        taken = self._tally.take()
         if not taken:
-            return
-        at_ns = self._now_ns()
+            return True
         try:
-            await self._tables.ask(lambda: self._tables.usage.add_all(at_ns, taken))
+            # A stop that cancels this must not take it from the queue of the thread.
+            await asyncio.shield(self._tables.ask(lambda: self._tables.usage.add_all(taken)))
         except CapacityError as error:
             log.warning("tokens of %d tenants and models are metered later: %s", len(taken), error)
             for place, counts in taken.items():
-                self._add(place, counts)
+                self._tally.add(place, counts)
+            self._some.set()
+            return False
+        return True
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            await asyncio.sleep(FLUSH_S)
-            await self.flush()
+            await self._some.wait()
+            await asyncio.sleep(GATHER_S)
+            if not await self.flush():
+                await asyncio.sleep(RETRY_S)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headway.adapters.gateway.app import build_app
+from headway.adapters.gateway.job_ports import Durable, Meters
 from headway.adapters.gateway.protocol import http_protocol
 from headway.adapters.gateway.relay.connection import relay_protocol
 from headway.adapters.gateway.relay.server import RelayServer
@@ -28,6 +29,7 @@ from headway.live.config_diffusion import diffusion_spec, picture_card
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.front_spec import Address
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
+from headway.live.meters import MemoryMeters
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
 
@@ -182,16 +184,23 @@ class Running:
                 fleet.result()
         finally:
             server.should_exit = True
+            jobs = asyncio.create_task(self._stop_jobs())
             fronts = self.live.stop_fronts(self._config.server.shutdown_s + FRONTS_GRACE_S)
-            await asyncio.gather(http, fronts, return_exceptions=True)
-            if self._jobs is not None:
-                await self._jobs.stop(self._config.server.shutdown_s)
+            await asyncio.gather(http, fronts, jobs, return_exceptions=True)
             await self.live.stop()
+            if self._jobs is not None:
+                await self._jobs.close()  # after what the end of the replicas has ended is metered
             for task in (fleet, stopping):
                 task.cancel()
             await asyncio.gather(fleet, stopping, return_exceptions=True)
             self._folder.cleanup()
         http.result()
+        jobs.result()
+
+    async def _stop_jobs(self) -> None:
+        """Save and hand back what runs, while clients get the rest of their answers."""
+        if self._jobs is not None:
+            await self._jobs.stop(self._config.server.shutdown_s)
 
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""
@@ -222,10 +231,19 @@ class Running:
         self.live.serving.on_record(jobs.tokens.observe)
         return jobs
 
+    def _kept(self) -> Durable | Meters:
+        """The durable side; without it usage is counted in memory."""
+        if self._jobs is not None:
+            return self._jobs.durable()
+        clock, epoch_ns = self.live.clock, self.live.clock.epoch_ns()
+        meters = MemoryMeters(lambda: epoch_ns + clock.now_ns())
+        self.live.serving.on_record(meters.observe)
+        return meters
+
     def _http(self) -> HttpServer:
         tokenizers = {model.name: model.tokenizer() for model in self._served}
         gateway = gateway_settings(self._config)
-        app = build_app(self.live.serving, tokenizers, gateway, None if self._jobs is None else self._jobs.durable())
+        app = build_app(self.live.serving, tokenizers, gateway, self._kept())
         self.live.fronts.edge = app
         protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
         if self.live.relays:

@@ -180,7 +180,7 @@ class Book:
         if not tracked.is_over or not tracked.is_worker_done or closed is None:
             return None
         request, lease, marks = tracked.request, LeaseId(tracked.request.id), _marks(tracked)
-        prompt = _prompt_tokens(request) if tracked.dispatched_ns is not None else 0
+        prompt = _prompt_tokens(tracked) if tracked.dispatched_ns is not None else 0
         device_us = 0 if marks is None else marks.device_ns // 1000
         tokens_meter, device_meter = self._meters(request)
         tokens_meter.settle(lease, prompt + tracked.output_tokens)
@@ -212,7 +212,7 @@ class Book:
                 outcome=tracked.outcome,
                 decisions=tuple(tracked.decisions),
                 model=request.model,
-                prompt_tokens=None if isinstance(request, DiffusionRequest) else request.prompt_tokens,
+                prompt_tokens=None if isinstance(request, DiffusionRequest) else _prompt_tokens(tracked),
             ),
             marks,
         )
@@ -235,8 +235,11 @@ def tokens_reserved(request: Request) -> int:
     return 0 if isinstance(request, DiffusionRequest) else request.max_tokens + request.prompt_tokens
 
 
-def _prompt_tokens(request: Request) -> int:
-    return 0 if isinstance(request, DiffusionRequest) else request.prompt_tokens
+def _prompt_tokens(tracked: Tracked) -> int:
+    """What is metered: of a relayed request the upstream's count where it told one, else the estimate."""
+    if isinstance(tracked.request, DiffusionRequest):
+        return 0
+    return tracked.request.prompt_tokens if tracked.prompt_told is None else tracked.prompt_told
 
 
 def _marks(tracked: Tracked) -> WorkerMarks | None:

@@ -217,7 +217,7 @@ class Front:
         if tracked.owner != src or message.epoch != tracked.epoch:
             return
         if isinstance(tracked.request, TextRequest) and message.output_tokens:
-            tracked.output_tokens = message.output_tokens
+            tracked.output_tokens, tracked.prompt_told = message.output_tokens, message.prompt_tokens
             tracked.told_ns = at_ns
             self.dispatch.router.told_cached(tracked.request, src, message.cached_tokens)
         self.endings.disown(tracked, outcome_of(message), why if is_lost else str(message.reason), at_ns)

@@ -77,6 +77,7 @@ class Tracked(Row):
         self.outcome = "ok"
         self.output_tokens = 0
         self.decisions: list[Decision] = []
+        self.prompt_told: int | None = None  # prompt tokens as its upstream counted them
         self.story: list[str] = []
 
     @property

@@ -13,7 +13,7 @@ from headway.adapters.gateway.errors import error_out, internal_error, shutting_
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.explain import ExplainRoute
 from headway.adapters.gateway.generate import Generator
-from headway.adapters.gateway.job_ports import Durable
+from headway.adapters.gateway.job_ports import Durable, Meters
 from headway.adapters.gateway.openapi import openapi_json
 from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
@@ -40,12 +40,15 @@ _VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in VERB
 
 
 def build_app(
-    serving: Serving, tokenizers: Mapping[str, Tokenizer], settings: GatewaySettings, durable: Durable | None = None
+    serving: Serving,
+    tokenizers: Mapping[str, Tokenizer],
+    settings: GatewaySettings,
+    kept: Durable | Meters | None = None,
 ) -> "Gateway":
-    """Return the ASGI application; `durable` where diffusion models are served. Raises ConfigError for settings that
-    cannot work."""
+    """Return the ASGI application; `kept`: Durable where diffusion models are served, else only what is metered. Raises
+    ConfigError for settings that cannot work."""
     check_settings(settings, SLO_ROUTES)
-    return Gateway(serving, tokenizers, settings, durable)
+    return Gateway(serving, tokenizers, settings, kept)
 
 
 class Gateway:
@@ -56,7 +59,7 @@ class Gateway:
         serving: Serving,
         tokenizers: Mapping[str, Tokenizer],
         settings: GatewaySettings,
-        durable: Durable | None,
+        kept: Durable | Meters | None,
     ) -> None:
         self._serving, self._settings = serving, settings
         self._door = Door(serving, settings)
@@ -71,7 +74,7 @@ class Gateway:
         self._replicas = ReplicaRoutes(serving, self._door.keys)
         self._explain = ExplainRoute(serving, self._door.keys, self._preparer, self._encoder, estimates)
         self._generator = Generator(serving, self._preparer, self._plain.index, self.metrics, settings)
-        pictures = PictureRoutes(serving, self._door, painter, durable, self._plain.index, settings)
+        pictures = PictureRoutes(serving, self._door, painter, kept, self._plain.index, settings)
         self._fixed = self._table() | {
             path: {method: self._counted(endpoint) for method, endpoint in methods.items()}
             for path, methods in pictures.fixed().items()

@@ -245,6 +245,11 @@ class UsageQuery(msgspec.Struct, frozen=True):
 class Meters(Protocol):
     """What is metered (SPEC H6): jobs when they end, pictures when they are kept, text when it ends."""
 
+    @property
+    def since(self) -> int | None:
+        """When counting began, in Unix seconds, where it is in memory; None: the rows outlive every process."""
+        ...
+
     async def usage(self, query: UsageQuery) -> Sequence[Usage]:
         """The rows."""
         ...

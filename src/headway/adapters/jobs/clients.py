@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from headway.adapters.gateway.job_ports import JobQuery, ran
+from headway.adapters.gateway.tally import day_of
 from headway.adapters.jobs.answers import bind_job, held_job
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
@@ -75,7 +76,7 @@ class ClientTable:
             _insert_job(connection, new, now_ns, over)
             put_outputs(connection, new.id, made)
             counts = {"device_ns": device_ns, "images": len(made), "frames": 0, "requests": 1}
-            add_usage(connection, now_ns, new.tenant, ran(ModelId(new.model), less_of(new.degraded)), counts)
+            add_usage(connection, day_of(now_ns), new.tenant, ran(ModelId(new.model), less_of(new.degraded)), counts)
             return self._must(connection, new.id)
 
         return self._database.run(work)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, u
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
+from headway.adapters.gateway.tally import day_of
 from headway.adapters.jobs.connect import Database, plain
 from headway.adapters.jobs.holds import is_held, stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
@@ -199,7 +200,7 @@ class NodeTable:
                 return False
             put_outputs(connection, effect.job, made)
             counts = {"device_ns": effect.device_ns, "images": effect.images, "frames": effect.frames, "requests": 1}
-            add_usage(connection, now_ns, row.tenant, ran(row.model, less_of(row.degraded)), counts)
+            add_usage(connection, day_of(now_ns), row.tenant, ran(row.model, less_of(row.degraded)), counts)
             store_hook(connection, effect.job, now_ns)
             return True
 

@@ -1,39 +1,22 @@
 """Metering rows: what each tenant used of each model per day (UTC)."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Protocol
 
 from sqlalchemy import Connection, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
-from headway.adapters.gateway.job_ports import Usage, UsageQuery
+from headway.adapters.gateway.job_ports import Place, Usage, UsageQuery
+from headway.adapters.gateway.tally import COUNTED, used
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.tables import usage
-from headway.core.ids import ModelId, TenantId
-from headway.core.units import NS_PER_S, Ns, s_from_ns
-
-_COUNTED: Final = (  # as `Usage` has them
-    "device_ns",
-    "images",
-    "frames",
-    "requests",
-    "prompt_tokens",
-    "cached_tokens",
-    "output_tokens",
-)
 
 
-def day_of(now_ns: Ns) -> str:
-    """`2026-11-29`."""
-    return datetime.fromtimestamp(now_ns // NS_PER_S, UTC).date().isoformat()
-
-
-def add_usage(connection: Connection, now_ns: Ns, tenant: str, model: str, counts: Mapping[str, int]) -> None:
-    """Add `device_ns`, `images`, `frames`, `requests` and, of text, tokens to today, in the caller's transaction."""
+def add_usage(connection: Connection, day: str, tenant: str, model: str, counts: Mapping[str, int]) -> None:
+    """Add `device_ns`, `images`, `frames`, `requests` and, of text, tokens to that day, in the caller's transaction."""
     new = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    row = new(usage).values(day=day_of(now_ns), tenant=tenant, model=model, **counts)
+    row = new(usage).values(day=day, tenant=tenant, model=model, **counts)
     more = {name: usage.c[name] + value for name, value in counts.items()}
     connection.execute(row.on_conflict_do_update(index_elements=["day", "tenant", "model"], set_=more))
 
@@ -44,16 +27,12 @@ class UsageTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, now_ns: Ns, tenant: str, model: str, counts: Mapping[str, int]) -> None:
-        """Add to today."""
-        self._database.run(lambda c: add_usage(c, now_ns, tenant, model, counts))
-
-    def add_all(self, now_ns: Ns, counted: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-        """Add to today, by tenant and model: all of it or nothing."""
+    def add_all(self, counted: Mapping[Place, Mapping[str, int]]) -> None:
+        """Add to days, tenants and models: all of it or nothing."""
 
         def work(connection: Connection) -> None:
-            for (tenant, model), counts in counted.items():
-                add_usage(connection, now_ns, tenant, model, counts)
+            for (day, tenant, model), counts in counted.items():
+                add_usage(connection, day, tenant, model, counts)
 
         self._database.run(work)
 
@@ -70,7 +49,7 @@ class UsageTable:
 
     def sums(self, query: UsageQuery) -> Sequence[Usage]:
         """By day and model."""
-        added = [func.sum(usage.c[name]).label(name) for name in _COUNTED]
+        added = [func.sum(usage.c[name]).label(name) for name in COUNTED]
         wanted = select(usage.c.day, usage.c.model, *added).where(*_asked(query)).group_by(usage.c.day, usage.c.model)
         found = self._database.run(lambda c: c.execute(wanted.order_by(usage.c.day, usage.c.model)).all())
         return [_usage("", row) for row in found]
@@ -100,10 +79,5 @@ class _Row(Protocol):
 
 
 def _usage(tenant: str, row: _Row) -> Usage:
-    return Usage(
-        TenantId(tenant),
-        ModelId(row.model),
-        row.day,
-        s_from_ns(int(row.device_ns)),  # PostgreSQL adds up as decimals
-        *(int(getattr(row, name)) for name in _COUNTED[1:]),
-    )
+    counts = {name: int(getattr(row, name)) for name in COUNTED}  # PostgreSQL adds up as decimals
+    return used((row.day, tenant, row.model), counts)

@@ -9,7 +9,7 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.exchange import Exchange
-from headway.adapters.gateway.job_ports import Durable, JobKind, JobQuery, JobView
+from headway.adapters.gateway.job_ports import Durable, JobKind, JobQuery, JobView, Meters
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.bodies import Read, digest, idempotency, origin, read, wants_job
 from headway.adapters.gateway.pictures.checks import Files
@@ -65,24 +65,25 @@ class PictureRoutes:
         serving: Serving,
         door: Door,
         preparer: PicturePreparer,
-        durable: Durable | None,
+        kept: Durable | Meters | None,
         index: RequestIndex,
         settings: GatewaySettings,
     ) -> None:
         self._door, self._preparer, self._settings = door, preparer, settings
-        self._durable = durable
+        self._durable = durable = kept if isinstance(kept, Durable) else None
+        meters = kept.meters if isinstance(kept, Durable) else kept
+        self._used = None if meters is None else UsageRoutes(meters, settings.sheet)
         if durable is not None:
             self._runs = ImageRuns(serving, durable, index, settings)
             self._desk = JobDesk(serving, durable.jobs, index, settings)
-            self._used = UsageRoutes(durable.meters, settings.sheet)
             self._queue = QueueRoutes(serving, door.keys, durable.queue)
 
     def fixed(self) -> dict[str, dict[str, Endpoint]]:
         """Endpoints of paths without an id."""
         table = {path: {"POST": self._open(self._image(*found, path))} for path, found in IMAGE_ROUTES.items()}
         table[VIDEOS] = {"POST": self._open(self._create_video), "GET": self._open(self._list)}
-        table["/v1/usage"] = {"GET": self._open(self._usage, _no_usage)}
-        table["/v1/usage/export"] = {"GET": self._open(self._export, _no_usage)}
+        table["/v1/usage"] = {"GET": self._usage}
+        table["/v1/usage/export"] = {"GET": self._export}
         table["/v1/queue"] = {"GET": self._open(self._see_queue)}
         table["/v1/queue/pause"] = {"POST": self._open(self._pause_queue)}
         table["/v1/queue/resume"] = {"POST": self._open(self._resume_queue)}
@@ -103,11 +104,11 @@ class PictureRoutes:
             (_path(VIDEOS), {"GET": self._open(self._get_video), "DELETE": self._open(self._delete("video"))}),
         ]
 
-    def _open(self, endpoint: Endpoint, why_not: Callable[[], RequestError] | None = None) -> Endpoint:
+    def _open(self, endpoint: Endpoint) -> Endpoint:
         async def answer(exchange: Exchange, argument: str) -> None:
             self._door.tenant(exchange)  # 401 before anything is said of what is here
             if self._durable is None:
-                raise _no_pictures() if why_not is None else why_not()
+                raise _no_pictures()
             await endpoint(exchange, argument)
 
         return answer
@@ -214,10 +215,18 @@ class PictureRoutes:
         return endpoint
 
     async def _usage(self, exchange: Exchange, _: str) -> None:
-        await _json(exchange, await self._used.page(exchange, self._door.tenant(exchange)))
+        tenant = self._door.tenant(exchange)
+        await _json(exchange, await self._metered.page(exchange, tenant))
 
     async def _export(self, exchange: Exchange, _: str) -> None:
-        await self._used.export(exchange, self._door.tenant(exchange))
+        tenant = self._door.tenant(exchange)
+        await self._metered.export(exchange, tenant)
+
+    @property
+    def _metered(self) -> UsageRoutes:
+        if self._used is None:
+            raise _no_usage()
+        return self._used
 
     async def _see_queue(self, exchange: Exchange, _: str) -> None:
         await _json(exchange, await self._queue.view(self._door.tenant(exchange)))
@@ -246,8 +255,7 @@ def _no_pictures() -> RequestError:
 
 
 def _no_usage() -> RequestError:
-    message = "Usage is not kept here: it is where [[diffusion]] is configured, or jobs.url."
-    return RequestError(message, status=404, code="usage_not_kept")
+    return RequestError("This gateway meters nothing.", status=404, code="usage_not_kept")
 
 
 def _path(prefix: str, verb: str = "") -> re.Pattern[str]:

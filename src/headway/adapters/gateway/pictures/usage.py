@@ -59,6 +59,7 @@ class UsageRoutes:
             "object": "list",
             "first_day": query.first_day,
             "last_day": query.last_day,
+            "since": self._meters.since,
             "data": [self._row(one) for one in rows],
             "has_more": len(found) > limit,
             "next": _cursor(rows[-1]) if len(found) > limit else None,

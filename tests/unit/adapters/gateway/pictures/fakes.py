@@ -123,6 +123,7 @@ class MemoryJobs:
         self.keys: dict[tuple[TenantId, str], tuple[bytes, str]] = {}
         self.answers: dict[tuple[TenantId, str], tuple[bytes, asyncio.Future[bytes | None]]] = {}
         self.metered: list[Usage] = []
+        self.since: int | None = None
 
     # Jobs
 
