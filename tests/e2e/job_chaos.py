@@ -61,7 +61,7 @@ poll_s = 0.2
 attempts_max = 1000
 previews = 1
 backoff = {{ first_s = 0.05, most_s = 0.5 }}
-checkpoint = {{ failure_every_s = 1.0 }}
+checkpoint = {{ failure_every_s = {failure_every_s} }}
 hooks = {{ backoff = {{ first_s = 0.1, most_s = 0.5 }}, attempts_max = 100 }}
 [jobs.webhooks]
 allowed_networks = ["127.0.0.0/8"]
@@ -87,6 +87,8 @@ class Storm(msgspec.Struct, frozen=True):
     steps: int = 16
     step_ms: float = 25.0
     pause_s: float = 1.0  # at most, before a kill
+    end_share: float = 0.0  # of the kills; an orderly restart of the gateway goes before them
+    failure_every_s: float = 1.0  # how often a job is saved follows from it
 
 
 class Tally(msgspec.Struct):
@@ -98,6 +100,7 @@ class Tally(msgspec.Struct):
     wrong: list[str] = []
     gateway_kills: int = 0
     worker_kills: int = 0
+    gateway_ends: int = 0  # in order, and begun again
     attempts: int = 0
     resumed: int = 0  # jobs that were begun again from a checkpoint
     seconds: float = 0.0
@@ -143,7 +146,14 @@ class Site:
         self._config = folder / "headway.toml"
         self.is_torch = storm.engine == "torch"
         model = PICTURES if self.is_torch else VIDEOS
-        text = CONFIG.format(folder=folder, secret=SECRET, steps=storm.steps, step_ms=storm.step_ms, model=model)
+        text = CONFIG.format(
+            folder=folder,
+            secret=SECRET,
+            steps=storm.steps,
+            step_ms=storm.step_ms,
+            failure_every_s=storm.failure_every_s,
+            model=model,
+        )
         if self.is_torch:
             text = text.replace(f"synthetic = {{ step_ms = {storm.step_ms} }}\n", "")
         self._config.write_text(text)
@@ -220,6 +230,12 @@ class Site:
             return {"model": "flux", "prompt": prompt, "seed": number, "response_format": "b64_json"}
         return {"model": "wan", "prompt": f"cat {key}", "seconds": "4", "seed": number}
 
+    def restart(self) -> None:
+        """In order."""
+        self.stop()
+        self.close()
+        self.server = self._start()
+
     def stop(self) -> None:
         """In order."""
         self.server.process.send_signal(signal.SIGINT)
@@ -248,6 +264,9 @@ def ride(folder: Path, storm: Storm) -> Tally:
             threads = threading.Thread(target=_order, args=(running, orders, receiver.url))
             threads.start()  # beside the kill: an answer may be lost on its way
             time.sleep(rng.uniform(0.05, storm.pause_s))
+            if storm.end_share and rng.random() < storm.end_share:
+                running.restart()
+                tally.gateway_ends += 1
             if rng.random() < storm.gateway_share:
                 running.kill_gateway()
                 tally.gateway_kills += 1

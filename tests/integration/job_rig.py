@@ -40,6 +40,7 @@ class Painter:
         self.open: dict[RequestId, asyncio.Task[None]] = {}
         self.ends: list[ErrorOut] = []
         self.held: int | None = None
+        self.leaving: set[RequestId] = set()
         self._go = asyncio.Event()
 
     def hold(self, step: int | None) -> None:
@@ -69,10 +70,12 @@ class Painter:
                 stream.put(Admitted(request.id, tuple(left)))
             new: tuple[NewDenoise, ...] = (NewDenoise(1, request),)
             for step in range(request.begun, request.steps):
-                while self.held is not None and step >= self.held:
+                while self.held is not None and step >= self.held and request.id not in self.leaving:
                     await self._go.wait()
                 done = step + 1
-                save = (1,) if request.save_every and done % request.save_every == 0 else ()
+                is_due = request.save_every and done % request.save_every == 0
+                is_last = request.id in self.leaving and done < request.steps
+                save = (1,) if is_due or is_last else ()
                 show = (1,) if request.content.previews and done == request.steps // 2 else ()
                 row = DenoiseRow(1, step, 1, request.steps, request.n)
                 plan = DenoisePlan(done, step, (row,), request.height, request.width, new=new, save=save, show=show)
@@ -83,16 +86,23 @@ class Painter:
                     return
                 made = ran.made
                 stream.put(Show(request.id, done, request.steps, made[0].made if made else ()))
+                if is_last:
+                    stream.put(End(request.id, FinishReason.CANCELLED))
+                    return
                 await asyncio.sleep(0)
             marks = WorkerMarks(NodeId("rep-0"), 0, device_ns=2 * NS_PER_S)
             stream.put(End(request.id, FinishReason.STOP, marks=marks))
         except asyncio.CancelledError:
             stream.put(End(request.id, FinishReason.CANCELLED))
 
-    def cancel(self, request: RequestId) -> None:
-        """At the next step boundary."""
+    def cancel(self, request: RequestId, *, saves: bool = False) -> None:
+        """At the next step boundary, or once the next step is saved."""
         self.cancelled.append(request)
-        self.open[request].cancel()
+        if saves:
+            self.leaving.add(request)
+            self.hold(self.held)  # who waits looks again
+        else:
+            self.open[request].cancel()
 
     def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
         """Its reader is done."""

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from tests.integration.job_rig import MODEL, TENANT, settings
 
-from headway.adapters.gateway.job_ports import JobView, NewJob
+from headway.adapters.gateway.job_ports import Body, JobView, NewJob
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.artifacts import Denoised
 from headway.core.effects import Effect, End, RunDenoise, Send, Show
 from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined
 from headway.core.ids import NodeId, RequestId
 from headway.core.messages import Artifacts, Cancel, Finished, Progress, Submit
-from headway.core.plans import DenoisePlan
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DiffusionRequest, Request
 from headway.core.units import Ns
 from headway.live.clock import Clock
@@ -24,6 +24,7 @@ from headway.live.jobs import JobDesk
 from headway.live.streams import Stream
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.jobs.params import CheckpointParams
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
 
 VIDEO = Path(__file__).parents[2] / "models/tiny/video"
@@ -74,8 +75,8 @@ class Door:
         self._handle(MessageArrived(self.now_ns(), "test", FRONT, Submit(request, 1, number=1)))
         return stream
 
-    def cancel(self, request: RequestId) -> None:
-        self._handle(MessageArrived(self.now_ns(), "test", FRONT, Cancel(request, 1)))
+    def cancel(self, request: RequestId, *, saves: bool = False) -> None:
+        self._handle(MessageArrived(self.now_ns(), "test", FRONT, Cancel(request, 1, saves=saves)))
 
     def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
         del self._streams[request]
@@ -144,10 +145,61 @@ def test_cancel_of_a_running_job_lets_the_device_end_its_step_and_begin_no_other
             for _ in range(HELD):
                 await door.ran.get()
         await desk.stop(PATIENCE_S)
-        assert view is not None
         await desk.close()
+        assert view is not None
         return view, device.passes, len(door.plans)
 
     view, passes, plans = asyncio.run(test())
     assert (view.status, view.error and view.error.code) == ("failed", "cancelled")
     assert (passes, plans) == (HELD, HELD)
+
+
+# SPEC H3, F6: what a gateway that ends has computed is kept, though no checkpoint was due
+def test_a_desk_that_ends_saves_the_step_under_way_and_the_next_process_computes_only_the_rest(tmp_path: Path) -> None:
+    rare = msgspec.structs.replace(
+        settings(tmp_path), lease_s=60.0, checkpoint=CheckpointParams(failure_every_s=1e9), previews=0
+    )
+
+    async def ended_in_its_fourth_step() -> tuple[int, DiffusionRequest]:
+        clock, device = Clock(), Device()
+        door = Door(clock, device)
+        desk = JobDesk(rare, StorageSettings(), door, clock)
+        await desk.open()
+        desk.begin()
+        await desk.durable().jobs.create(film(clock))
+        assert await asyncio.to_thread(device.is_held.wait, PATIENCE_S)
+        ending = asyncio.create_task(desk.stop(PATIENCE_S))
+        await asyncio.sleep(0)  # it has begun to end
+        device.go_on.set()
+        await ending
+        await desk.close()
+        return device.passes, door.plans[0].new[0].request
+
+    async def gone_on() -> tuple[int, int, JobView | None, Body | None]:
+        clock, device = Clock(), Device()
+        device.go_on.set()
+        door = Door(clock, device)
+        desk = JobDesk(rare, StorageSettings(), door, clock)
+        await desk.open()
+        desk.begin()
+        jobs = desk.durable().jobs
+        async with asyncio.timeout(PATIENCE_S):
+            while (view := await jobs.get("video_1", TENANT)) is not None and view.status != "completed":
+                await asyncio.to_thread(threading.Event().wait, 0.02)
+        body = await jobs.content("video_1", TENANT, "video")
+        await desk.stop(PATIENCE_S)
+        await desk.close()
+        return door.plans[0].new[0].request.begun, device.passes, view, body
+
+    passes, request = asyncio.run(ended_in_its_fourth_step())
+    assert (request.save_every, passes) == (0, HELD + 1)
+    begun, rest, view, body = asyncio.run(gone_on())
+    assert (begun, passes + rest) == (HELD + 1, STEPS)
+    assert view is not None
+    assert (view.status, view.attempts, view.restarts) == ("completed", 2, 0)
+    alone = Device()
+    alone.go_on.set()
+    row = DenoiseRow(1, 0, STEPS, STEPS)
+    whole = DenoisePlan(1, 0, (row,), 64, 64, shape=request.shape, new=(NewDenoise(1, request),))
+    assert body is not None
+    assert body.body == alone.engine.run(whole).made[0].made[-1].body

@@ -26,6 +26,7 @@ from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
 from headway.live.jobs_usage import GATHER_S
 from headway.live.streams import Stream
+from headway.sched.jobs.params import CheckpointParams
 
 
 def on_desk(folder: Path, test: Callable[[Rig], Awaitable[None]], given: JobSettings | None = None) -> None:
@@ -220,21 +221,30 @@ def test_a_job_whose_checkpoint_cannot_be_used_begins_anew_and_says_so(
     on_desk(tmp_path, test)
 
 
-def test_a_process_that_ends_hands_its_jobs_to_the_next_one_at_once(tmp_path: Path) -> None:
+def test_a_process_that_ends_saves_its_jobs_and_hands_them_to_the_next_one_at_once(tmp_path: Path) -> None:
+    # SPEC H3: no step that was done is done again, whatever the interval of its checkpoints
+    rare = msgspec.structs.replace(settings(tmp_path), checkpoint=CheckpointParams(failure_every_s=1e6))
+    requests: dict[str, DiffusionRequest] = {}
+
     async def first(rig: Rig) -> None:
         rig.painter.hold(7)
         await rig.jobs.create(rig.new("video_1"))
         await rig.at("video_1", 70)
+        (requests["first"],) = rig.painter.submitted
+        assert requests["first"].save_every == 0
 
     async def second(rig: Rig) -> None:
         view = await rig.over("video_1")
         assert (view.status, view.attempts) == ("completed", 2)
-        assert [request.begun for request in rig.painter.submitted] == [6]
+        assert [request.begun for request in rig.painter.submitted] == [8]  # at its next step boundary
+        found = await rig.jobs.content("video_1", TENANT, "video")
+        assert found is not None
+        assert found.body == painted(requests["first"])
         is_clean = _is(lambda: not [name for name in rig.objects() if "checkpoint" in name])
         await rig.until(is_clean, "its checkpoints are gone")
 
-    on_desk(tmp_path, first)
-    on_desk(tmp_path, second)
+    on_desk(tmp_path, first, rare)
+    on_desk(tmp_path, second, rare)
 
 
 def test_a_refusal_is_waited_out_and_a_fault_of_its_own_ends_a_job(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ class RequestArrived(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClientGone(msgspec.Struct, frozen=True, tag=True):
-    """FrontNode: the client left, or asked to cancel."""
+    """FrontNode: the client left, or asked to cancel. `saves`: of a picture or video that runs, first take a checkpoint
+    at its next step boundary."""
 
     at_ns: Ns
     cause: str
     request: RequestId
+    saves: bool = False
 
 
 class TextStopped(msgspec.Struct, frozen=True, tag=True):

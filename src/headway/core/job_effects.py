@@ -98,10 +98,12 @@ class StartJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopJob(msgspec.Struct, frozen=True, tag=True):
-    """Edge: stop it at the next step boundary; its results count no more."""
+    """Edge: stop it at the next step boundary; its results count no more. `saves`: once a checkpoint of that step is
+    stored, for the row is still ours."""
 
     job: RequestId
     attempt: int
+    saves: bool = False
 
 
 class ReadHooks(msgspec.Struct, frozen=True, tag=True):

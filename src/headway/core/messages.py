@@ -54,12 +54,14 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Stop the request now; blocks return within one step. `if_waiting`: only if nothing of it was scheduled yet."""
+    """Stop the request now; blocks return within one step. `if_waiting`: only if nothing of it was scheduled yet.
+    `saves`: a picture or video that runs stops once its next step is done and its checkpoint was sent."""
 
     request: RequestId
     epoch: int
     reason: FinishReason = FinishReason.CANCELLED
     if_waiting: bool = False
+    saves: bool = False
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):

@@ -112,7 +112,8 @@ class JobDesk:
         self.feed(lambda at_ns: TableOpened(at_ns, "start"))
 
     async def stop(self, grace_s: float) -> None:
-        """Hand back what runs, at most `grace_s`; what is not handed back by then goes on when its lease is over."""
+        """Save and hand back what runs, at most `grace_s`; what is not handed back by then goes on when its lease is
+        over, from the checkpoint before."""
         self.feed(lambda at_ns: DrainBegan(at_ns, "stop"))
         deadline = self._loop.time() + grace_s
         while not self._node.is_idle and self._loop.time() < deadline:
@@ -120,10 +121,10 @@ class JobDesk:
         await self._runs.close()
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
 
     async def close(self) -> None:
         """Once nothing runs any more: write what is still to be metered, and let go of the table."""
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hooks.close()
@@ -154,7 +155,7 @@ class JobDesk:
             case StartJob():
                 self._runs.start(effect)
             case StopJob():
-                self._runs.stop(effect.job)
+                self._runs.stop(effect)
             case WakeAt():
                 self._wake(effect)
             case SendHook():

@@ -17,7 +17,7 @@ from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
-from headway.core.job_effects import StartJob
+from headway.core.job_effects import StartJob, StopJob
 from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClosed, RowLost
 from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
 from headway.core.units import Ns
@@ -39,7 +39,7 @@ class FrontDoor(Protocol):
 
     def submit(self, request: Request, received_ns: Ns, body_ns: Ns) -> TokenStream: ...
 
-    def cancel(self, request: RequestId) -> None: ...
+    def cancel(self, request: RequestId, *, saves: bool = False) -> None: ...
 
     def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None: ...
 
@@ -102,13 +102,13 @@ class JobRuns:
             outcome = Outcome("broken", "internal_error", words)
         self._feed(lambda at_ns: JobEnded(at_ns, "run", row.job, row.attempt, outcome))
 
-    def stop(self, job: RequestId) -> None:
-        """End it at the next step boundary."""
-        attempt = self._attempts.get(job)
+    def stop(self, effect: StopJob) -> None:
+        """End it at the next step boundary, or once that is saved."""
+        attempt = self._attempts.get(effect.job)
         if attempt is not None:
             attempt.is_stopped = True
             if attempt.is_submitted:
-                self._front.cancel(job)
+                self._front.cancel(effect.job, saves=effect.saves)
 
     def made(self, job: RequestId, attempt: int) -> Sequence[StoredOutput]:
         """What a completed attempt stored. Called in the table's thread."""

@@ -118,9 +118,9 @@ class LiveServing:
         self._wired.feed(lambda at_ns: RequestArrived(at_ns, "edge", request, received_ns, body_ns))
         return stream
 
-    def cancel(self, request: RequestId) -> None:
-        """The client left."""
-        self._wired.feed(lambda at_ns: ClientGone(at_ns, "edge", request))
+    def cancel(self, request: RequestId, *, saves: bool = False) -> None:
+        """The client left. `saves`: its checkpoint comes first, if it is a picture or video that runs."""
+        self._wired.feed(lambda at_ns: ClientGone(at_ns, "edge", request, saves))
 
     def text_stopped(self, request: RequestId, index: int) -> None:
         """A stop string was found inside token `index`."""

@@ -77,9 +77,14 @@ class DiffusionWorker:
         self.out.append(Send(front, Accepted(request.id, epoch)))
 
     def cancel(self, message: Cancel, at_ns: Ns) -> None:
-        """Stop the request; the open denoise step ends without it."""
+        """Stop the request; the open denoise step ends without it. One that is to be saved goes with its checkpoint."""
         stay = self._by_request.get(message.request)
-        if stay is not None and stay.epoch <= message.epoch:
+        if stay is None or stay.epoch > message.epoch:
+            return
+        if message.saves and (stay.has_gone_on or self.machine.runs(stay.seq)):
+            self.machine.save_next(stay.seq)
+            stay.leave()
+        else:  # nothing was computed here that a checkpoint would keep
             self._finish(stay, message.reason, at_ns)
 
     def holding(self, src: NodeId, message: WhatDoYouHold) -> None:
@@ -119,6 +124,8 @@ class DiffusionWorker:
                 self.out.append(Send(stay.front, Artifacts(stay.request.id, stay.epoch, (thing,))))
             if stay.done == row.total:
                 self._finish(stay, FinishReason.STOP, event.at_ns)
+            elif stay.is_leaving and any(one.kind == "checkpoint" for one in made.get(row.seq, ())):
+                self._finish(stay, FinishReason.CANCELLED, event.at_ns)
 
     def step_failed(self, event: StepFailed) -> None:
         """The engine failed and holds nothing any more: other replicas go on with its requests."""
@@ -203,8 +210,9 @@ class Sitting(Stay):
 
     def __init__(self, request: DiffusionRequest, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
         super().__init__(request, epoch, front, seq, at_ns)
-        self.done = request.begun
+        self.done = self._begun = request.begun
         self._previews, self._is_saved = request.preview_steps, request.save_every > 0
+        self.is_leaving = False
         self._brought_bytes = request.content.brought_bytes
         self._text_ns = self._encode_ns = self._decode_ns = 0
 
@@ -212,6 +220,15 @@ class Sitting(Stay):
     def is_interrupted(self) -> bool:
         """It waits for its batch to go on."""
         return self._out_ns is not None
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Steps were done here."""
+        return self.done > self._begun
+
+    def leave(self) -> None:
+        """Its next checkpoint is its last word."""
+        self.is_leaving = self._is_saved = True
 
     def interrupt(self, sums: Sums, at_ns: Ns) -> None:
         """Its batch gave way."""

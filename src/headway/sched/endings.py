@@ -4,7 +4,7 @@ from headway.core.effects import Effect, ErrorOut, Record, Send
 from headway.core.ids import NodeId, RequestId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel
-from headway.core.request import FinishReason
+from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
 from headway.sched.book import Book, Tracked
 from headway.sched.chorus import part
@@ -67,6 +67,22 @@ class Endings:
             self._out.append(Send(tracked.owner, Cancel(request, tracked.epoch, reason)))
             tracked.stopped_ns = at_ns
         tracked.change(change, at_ns, str(reason))
+
+    def leave(self, tracked: Tracked, at_ns: Ns) -> bool:
+        """Have its replica save it and let it go: its Finished ends it. False: no replica runs it, nothing is lost."""
+        request = tracked.request
+        if tracked.owner is None or tracked.is_over or not isinstance(request, DiffusionRequest):
+            return False
+        if not tracked.is_leaving:
+            tracked.is_leaving = True
+            self.drop_hedge(tracked, "neutral", "it leaves", at_ns)
+            self._out.append(Send(tracked.owner, Cancel(request.id, tracked.epoch, saves=True)))
+        return True
+
+    def left(self, tracked: Tracked, why: str, at_ns: Ns) -> None:
+        """It was to leave, and no replica has it any more."""
+        tracked.change(Change.CANCEL, at_ns, why)
+        self.end(tracked, FinishReason.CANCELLED, None, len(tracked.emitted))
 
     def end(self, tracked: Tracked, reason: FinishReason, error: ErrorOut | None, output_tokens: int) -> None:
         """Say End; the caller has moved the life cycle."""

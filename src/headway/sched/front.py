@@ -60,6 +60,8 @@ class Front:
         tracked = self.book.requests.get(event.request)
         if tracked is None:
             return
+        if event.saves and self.endings.leave(tracked, event.at_ns):
+            return
         self._out.append(WakeAt(event.at_ns + CLOSE_GRACE_NS, TimerId(f"close:{event.request}")))
         if not tracked.is_over:
             self.endings.stop(tracked, FinishReason.CANCELLED, Change.CANCEL, event.at_ns)
@@ -186,6 +188,8 @@ class Front:
         self.endings.disown(tracked, "neutral", message.message, at_ns)
         if tracked.is_over:
             self.endings.close(tracked)
+        elif tracked.is_leaving:
+            self.endings.left(tracked, message.message, at_ns)
         elif tracked.hedge is not None:
             self.endings.promote_hedge(tracked, at_ns)
         elif is_full:
@@ -228,6 +232,8 @@ class Front:
             self.recovery.failed(tracked, src, why, at_ns, is_charged=True)
         elif message.reason is FinishReason.DEADLINE:
             self._late(tracked, at_ns)
+        elif tracked.is_leaving and message.reason is FinishReason.CANCELLED:
+            self.endings.left(tracked, f"{src}: it is saved", at_ns)
         elif message.code is not None:
             tracked.change(Change.FAIL, at_ns, f"{src}: {why}")
             self.endings.end(tracked, message.reason, error_of(message), message.output_tokens)

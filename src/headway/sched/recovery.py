@@ -57,6 +57,9 @@ class Recovery:
             tracked.change(Change.FINISH, at_ns, why)
             self.endings.end(tracked, complete, None, len(tracked.emitted))
             return
+        if tracked.is_leaving:
+            self.endings.left(tracked, why, at_ns)
+            return
         if isinstance(request, TextRequest) and tracked.is_streaming:
             self._give_up(tracked, why, "the answer had begun and cannot be run again", at_ns)
             return

@@ -71,13 +71,14 @@ class Tracked(Row):
         self.cached_tokens = 0  # of the stay that sent the first token
         self.shown = Shown(event.request) if isinstance(event.request, DiffusionRequest) else None
         self.is_over = False  # End was said
+        self.is_leaving = False  # its replica was told to save it and let it go
         self.is_worker_done = True  # no replica will send Finished
         self.closed: StreamClosed | None = None
         self.marks: WorkerMarks | None = None
         self.outcome = "ok"
         self.output_tokens = 0
-        self.decisions: list[Decision] = []
         self.prompt_told: int | None = None  # prompt tokens as its upstream counted them
+        self.decisions: list[Decision] = []
         self.story: list[str] = []
 
     @property

@@ -22,7 +22,7 @@ from headway.core.messages import (
     Undrain,
     WhatDoYouHold,
 )
-from headway.core.plans import StepTiming
+from headway.core.plans import DenoisePlan, StepTiming
 from headway.core.request import Content, FinishReason
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
@@ -253,3 +253,78 @@ def test_a_checkpoint_that_could_not_travel_with_its_request_is_not_told() -> No
         (row,) = (row for effect in easel.last if isinstance(effect, RunDenoise) for row in effect.plan.rows)
         told += easel.step(made=(RowMade(row.seq, (Made("checkpoint", bytes(size), 0, 1),)),))
     assert [len(message.made[0].body) for message in told if isinstance(message, Artifacts)] == [100]
+
+
+def plan_in(easel: Easel) -> DenoisePlan:
+    (plan,) = (effect.plan for effect in easel.last if isinstance(effect, RunDenoise))
+    return plan
+
+
+def test_one_that_is_to_be_saved_goes_with_the_checkpoint_of_its_next_step() -> None:  # SPEC H3
+    easel = Easel()
+    request = picture("req-1", steps=6)  # no checkpoints on its way
+    easel.message(Submit(request, 1, number=1))
+    easel.step()
+    assert easel.message(Cancel(request.id, 1, saves=True)) == []
+    assert easel.step() == [Progress(request.id, 1, 2, 6)]  # the step that ran was not to be saved
+    assert plan_in(easel).save == (1,)
+    saved = Made("checkpoint", b"state", steps=3)
+    progress, artifacts, finished = easel.step(made=(RowMade(1, (saved,)),))
+    assert (progress, artifacts) == (Progress(request.id, 1, 3, 6), Artifacts(request.id, 1, (saved,)))
+    assert isinstance(finished, Finished)
+    assert finished.reason is FinishReason.CANCELLED
+    easel.message(Submit(picture("req-2"), 1, number=2))
+    assert plan_in(easel).leave == (1,)
+
+
+def test_one_that_is_to_be_saved_and_has_one_step_left_is_finished() -> None:  # SPEC H3
+    easel = Easel()
+    easel.message(Submit(picture("req-1", steps=2), 1, number=1))
+    easel.message(Cancel(picture("req-1").id, 1, saves=True))
+    easel.step()
+    assert plan_in(easel).save == ()
+    _, finished = easel.step()
+    assert isinstance(finished, Finished)
+    assert finished.reason is FinishReason.STOP
+
+
+def test_of_one_that_waits_nothing_is_to_be_saved() -> None:  # SPEC H3
+    easel = Easel()
+    easel.message(Submit(picture("req-1"), 1, number=1))
+    easel.message(Submit(picture("req-2", size=128), 1, number=2))
+    (finished,) = easel.message(Cancel(picture("req-2").id, 1, saves=True))
+    assert isinstance(finished, Finished)
+    assert (finished.request, finished.reason) == ("req-2", FinishReason.CANCELLED)
+
+
+def crowded(*, saves: bool) -> Easel:
+    """A long picture has done its first step, and a short one may interrupt it."""
+    params = DiffusionParams(order=PolicyChoice("sjf"), batch_max=1, preempt=Preemption(price_s=0.0))
+    easel = Easel(DenoiseCost(COST), params)
+    easel.message(Submit(picture("req-1", steps=9, size=256), 1, number=1))
+    if saves:
+        easel.message(Cancel(picture("req-1").id, 1, saves=True))
+    easel.message(Submit(picture("req-2", steps=1), 1, number=2))
+    took(easel, 272_000)
+    return easel
+
+
+def took(easel: Easel, device_ns: int, **more: object) -> list[Message]:
+    timing = StepTiming(0, 10, 10 + device_ns)
+    return sent(easel.event(DenoiseDone(50, "t", easel.steps.pop(0), timing, **more)))  # type: ignore[arg-type]  # fields by name
+
+
+def test_the_steps_of_one_that_gave_way_are_saved_when_its_turn_comes() -> None:  # SPEC H3, F6
+    easel = crowded(saves=False)
+    assert [row.seq for row in plan_in(easel).rows] == [2]
+    assert easel.message(Cancel(picture("req-1").id, 1, saves=True)) == []
+    took(easel, 32_000)
+    assert ([row.seq for row in plan_in(easel).rows], plan_in(easel).save) == ([1], (1,))
+    *_, finished = took(easel, 272_000, made=(RowMade(1, (Made("checkpoint", b"x", steps=2),)),))
+    assert isinstance(finished, Finished)
+    assert (finished.request, finished.reason) == ("req-1", FinishReason.CANCELLED)
+
+
+def test_nobody_interrupts_one_that_is_being_saved() -> None:  # SPEC H3
+    easel = crowded(saves=True)
+    assert ([row.seq for row in plan_in(easel).rows], plan_in(easel).save) == ([1], (1,))

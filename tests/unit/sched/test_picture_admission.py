@@ -5,11 +5,12 @@ from msgspec.structs import replace
 from tests.unit.sched.desk import Desk
 from tests.unit.sched.diffusion.pictures import COST, picture
 
-from headway.core.effects import Admitted
+from headway.core.artifacts import Made
+from headway.core.effects import Admitted, Show
 from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId
-from headway.core.messages import Finished, Submit
+from headway.core.messages import Artifacts, Cancel, Finished, Refused, Submit
 from headway.core.request import DiffusionRequest, FinishReason, Slo
 from headway.cost.diffusion import left_ns
 from headway.sched.admission.quota import GpuSeconds, Quota
@@ -123,3 +124,51 @@ def test_nothing_is_reserved_while_no_replica_has_told_what_its_work_costs() -> 
     made = Desk(FrontConfig(), ("rep-a",))
     made.arrive(picture("req-1", steps=10, model=ModelId("m")))
     assert gpu(made) == (0, 0)
+
+
+def leaving(config: FrontConfig | None = None) -> Desk:
+    """A picture that runs, whose client wants it saved and stopped."""
+    made = desk(config)
+    made.arrive(picture("req-1", steps=10))
+    made.event(ClientGone(0, "t", RequestId("req-1"), saves=True))
+    return made
+
+
+def test_a_picture_that_leaves_is_open_until_its_replica_has_let_it_go() -> None:  # SPEC H3
+    made = leaving()
+    assert made.sent(Cancel) == [("rep-a", Cancel(RequestId("req-1"), 1, saves=True))]
+    assert made.ends() == []
+    made.event(ClientGone(0, "t", RequestId("req-1"), saves=True))
+    assert made.sent(Cancel) == []
+    saved = Made("checkpoint", b"x", steps=3)
+    made.message("rep-a", Artifacts(RequestId("req-1"), 1, (saved,)))
+    assert [effect.made for effect in made.last if isinstance(effect, Show)] == [(saved,)]
+    made.message("rep-a", Finished(RequestId("req-1"), 1, FinishReason.CANCELLED, 0, WorkerMarks(NodeId("rep-a"), 0)))
+    assert [(end.reason, end.error) for end in made.ends()] == [(FinishReason.CANCELLED, None)]
+    made.close("req-1")
+    assert set(made.levels().values()) == {0}
+
+
+def test_a_picture_that_leaves_is_not_begun_again_elsewhere() -> None:  # SPEC H3
+    lost = leaving()
+    lost.join("rep-b")
+    lost.report("rep-b", role="diffusion", model="m", denoise_cost=SLOW)
+    lost.lose("rep-a")
+    assert (lost.submits(), [end.reason for end in lost.ends()]) == ([], [FinishReason.CANCELLED])
+    refused = leaving()
+    refused.message("rep-a", Refused(RequestId("req-1"), 1, "draining", "it drains"))
+    assert (refused.submits(), [end.reason for end in refused.ends()]) == ([], [FinishReason.CANCELLED])
+
+
+def test_a_picture_that_leaves_while_it_waits_here_ends_at_once() -> None:  # SPEC H3
+    made = Desk(FrontConfig(), ())
+    made.arrive(picture("req-1", steps=10))
+    made.event(ClientGone(0, "t", RequestId("req-1"), saves=True))
+    assert [end.reason for end in made.ends()] == [FinishReason.CANCELLED]
+
+
+def test_one_that_leaves_can_still_be_cancelled() -> None:  # SPEC H2
+    made = leaving()
+    made.event(ClientGone(0, "t", RequestId("req-1")))
+    assert made.sent(Cancel) == [("rep-a", Cancel(RequestId("req-1"), 1))]
+    assert [end.reason for end in made.ends()] == [FinishReason.CANCELLED]

@@ -74,6 +74,14 @@ class DiffusionMachine:
         if item.is_known:
             self._leave.append(seq)
 
+    def save_next(self, seq: int) -> None:
+        """Save it with its next steps, which nobody interrupts."""
+        self._items[seq].is_leaving = True
+
+    def runs(self, seq: int) -> bool:
+        """It is in the batch that runs."""
+        return any(item.seq == seq for item in self._batch)
+
     def over(self, seq: int) -> None:
         """Forget a request that the engine has forgotten: its pictures are made, or it failed there."""
         item = self._items.pop(seq, None)
@@ -85,7 +93,8 @@ class DiffusionMachine:
         if self._open is not None or not self._items:
             return None
         self._is_saving = False
-        if self._batch and self._preempter is not None and len(self._line):
+        is_leaving = any(item.is_leaving for item in self._batch)
+        if self._batch and self._preempter is not None and len(self._line) and not is_leaving:
             self._give_way(self._preempter, at_ns)
         if not self._batch:
             self._form(at_ns)

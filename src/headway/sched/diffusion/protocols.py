@@ -70,11 +70,13 @@ class Item(msgspec.Struct, eq=False):
     is_known: bool = False
     preemptions: int = 0
     saved: tuple[int, bytes] | None = None  # steps and checkpoint, taken to make room for others
+    is_leaving: bool = False  # it goes once its next steps are saved
 
     def saves_after(self, count: int) -> bool:
         """True when its checkpoint is due within the next `count` steps; none is taken of what is complete."""
         every, end = self.request.save_every, self.done + count
-        return every > 0 and end < self.request.steps and end // every > self.done // every
+        is_due = self.is_leaving or (every > 0 and end // every > self.done // every)
+        return is_due and end < self.request.steps
 
     def shows_after(self, count: int) -> bool:
         """True when a preview is due within the next `count` steps."""

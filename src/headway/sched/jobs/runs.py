@@ -75,12 +75,12 @@ class Runs:
             self._out.append(StartJob(row, self.cadence.every(row)))
 
     def drain(self) -> None:
-        """Stop what runs and hand it back."""
+        """Stop what runs, saved as far as it has come, and hand it back."""
         self._is_draining = True
         for run in self._runs.values():
             if run.phase == "running":
                 run.phase = "handing"
-                self._out.append(StopJob(run.row.job, run.row.attempt))
+                self._out.append(StopJob(run.row.job, run.row.attempt, saves=True))
 
     def _find(self, job: RequestId, attempt: int) -> _Run | None:
         run = self._runs.get(job)

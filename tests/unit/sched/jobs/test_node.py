@@ -237,10 +237,22 @@ def test_an_end_that_the_table_did_not_answer_is_written_again() -> None:
 def test_a_process_that_ends_hands_its_jobs_back_at_once_and_claims_no_more() -> None:
     node = opened()
     claimed(node, failures=1)
-    assert only(node.handle(DrainBegan(S, "SIGTERM")), StopJob)
+    (stop,) = only(node.handle(DrainBegan(S, "SIGTERM")), StopJob)
+    assert stop.saves
     assert not only(node.handle(JobStored(S, "edge", row("job-2"))), ClaimRow)
     end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
     assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 1)]
+
+
+def test_what_a_job_was_saved_with_at_the_end_of_its_process_is_written_before_it_is_handed_back() -> None:
+    # SPEC H3
+    node = opened()
+    claimed(node, failures=1)
+    node.handle(DrainBegan(S, "SIGTERM"))
+    saved = node.handle(JobSaved(S, "store", RequestId("job-1"), 1, 5, "key-5", 0, 0))
+    assert [(effect.done, effect.key) for effect in only(saved, SaveCheckpoint)] == [(5, "key-5")]
+    end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
+    assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 0)]  # it came to a checkpoint
 
 
 def test_jobs_that_nobody_began_expire() -> None:
