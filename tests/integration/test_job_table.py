@@ -350,6 +350,9 @@ def test_reordering_puts_a_job_right_before_another(database: Database) -> None:
     taken(node, "job-0", 9 * S)
     with pytest.raises(RequestError, match="not in the line"):
         places.reorder("job-3", "acme", "job-0")
+    with pytest.raises(RequestError, match="before itself") as caught:
+        places.reorder("job-3", "acme", "job-3")
+    assert caught.value.status == 400
 
 
 def test_jobs_that_nobody_began_expire(database: Database) -> None:

@@ -75,12 +75,12 @@ def request_id(headers: Mapping[str, str]) -> tuple[str, bool]:
     return checked_id(given, "x-request-id"), False
 
 
-def checked_id(given: str, param: str) -> str:
+def checked_id(given: str, param: str, most: int = ID_CHARS_MAX) -> str:
     """Return an id that can stand in a header and a path. Raises RequestError."""
-    if _ID.fullmatch(given):
+    if _ID.fullmatch(given) and len(given) <= most:
         return given
     raise RequestError(
-        f"`{param}` must be 1 to {ID_CHARS_MAX} printable ASCII characters without spaces.",
+        f"`{param}` must be 1 to {most} printable ASCII characters without spaces.",
         code="invalid_value",
         param=param,
     )

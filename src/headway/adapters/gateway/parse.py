@@ -80,7 +80,7 @@ def _refusal(message: str) -> RequestError:
     """Turn msgspec's message into ours: the field first, then what is wrong."""
     path = _PATH.search(message)
     param = path[1].replace("[...]", "[]") if path else ""
-    said = message[: path.start()] if path else message
+    said = (message[: path.start()] if path else message).replace("\\\\", "\\")  # patterns come as Python writes them
     if missing := _MISSING.search(said):
         name = f"{param}.{missing[1]}" if param else missing[1]
         return RequestError(f"Missing required parameter: `{name}`.", code="missing_required_parameter", param=name)

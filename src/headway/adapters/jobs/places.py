@@ -119,8 +119,10 @@ class Places:
                 return None
             if other is None or other.tenant != one.tenant:
                 raise RequestError(f"before: there is no job {before}", status=404, param="before")
+            if job == before:
+                raise RequestError(f"before: job {job} cannot go before itself", code="invalid_value", param="before")
             for found in (one, other):
-                if found.state not in WAITING or found.is_claimed or job == before:
+                if found.state not in WAITING or found.is_claimed:
                     raise RequestError(f"job {found.id} is {found.state} and not in the line any more", status=409)
             above = select(func.max(jobs.c.position)).where(
                 is_open(), jobs.c.position < other.position, jobs.c.id != job

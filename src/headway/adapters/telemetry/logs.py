@@ -61,4 +61,5 @@ def configure(log_format: LogFormat, level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # of every broken form; its client is told
     logging.captureWarnings(log_format == "json")

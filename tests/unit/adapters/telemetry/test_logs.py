@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from headway.adapters.telemetry.logs import JsonLines, TextLines
+from headway.adapters.telemetry.logs import JsonLines, TextLines, configure
 from headway.core.errors import InvariantError
 
 CANARY = "canary-prompt-or-key"
@@ -72,3 +72,8 @@ def test_an_error_stays_inside_its_line() -> None:
     line = logged(JsonLines(), raised(InvariantError("two owners")))
     assert "\n" not in line
     assert json.loads(line)["error"].startswith("Traceback")
+
+
+def test_a_form_that_a_client_breaks_writes_no_line() -> None:
+    configure("text", logging.WARNING)
+    assert not logging.getLogger("python_multipart.multipart").isEnabledFor(logging.WARNING)

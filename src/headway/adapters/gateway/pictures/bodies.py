@@ -51,7 +51,8 @@ def _files(files: Mapping[str, list[bytes]], kind: type[DiffusionBody]) -> Files
     taken = [name for name in (*_FILE_FIELDS, "mask") if name in kind.__struct_fields__]
     for name, found in files.items():
         if name not in taken:
-            raise RequestError(f"This route takes no file `{name}`.", code="unknown_parameter", param=name)
+            sent = "image" if name == "images" else name  # as the form calls it
+            raise RequestError(f"This route takes no file `{sent}`.", code="unknown_parameter", param=sent)
         if name == "mask" and len(found) > 1:
             raise RequestError("`mask` is given twice.", code="invalid_form", param=name)
     pictures = [picture for name in _FILE_FIELDS for picture in files.get(name, ())]
@@ -82,7 +83,7 @@ def idempotency(exchange: Exchange, of: bytes) -> IdempotencyKey | None:
     if len(given) > KEY_CHARS_MAX:
         message = f"`idempotency-key` has {len(given)} characters, the limit is {KEY_CHARS_MAX}."
         raise RequestError(message, code="invalid_value", param="idempotency-key")
-    return IdempotencyKey(checked_id(given, "idempotency-key"), of)
+    return IdempotencyKey(checked_id(given, "idempotency-key", KEY_CHARS_MAX), of)
 
 
 def origin(exchange: Exchange, public_url: str | None) -> str:

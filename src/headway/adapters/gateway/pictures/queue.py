@@ -6,10 +6,11 @@ import msgspec
 
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.prepare import LOADING_RETRY_MS
 from headway.adapters.gateway.queue_ports import Queue, QueueView, Running
 from headway.adapters.gateway.schema import Name
 from headway.adapters.gateway.tenants import KeyTable, Tenant
-from headway.core.errors import RequestError
+from headway.core.errors import CapacityError, RequestError
 
 
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,16 +49,23 @@ class QueueRoutes:
         return shown(await self._queue.hold(body.model, running))
 
     async def resume(self, body: ResumeBody, tenant: Tenant) -> JsonObject:
-        """Raises RequestError 403, and 409 for one model while all are paused."""
+        """Raises RequestError 403, 404 for a model that nobody knows, and 409 for one model while all are paused."""
         self._only_admin(tenant)
+        if body.model is not None:
+            await self._must_know(body.model)
         return shown(await self._queue.release(body.model))
 
     async def _must_know(self, model: str) -> None:
-        """It is served, or jobs of it wait."""
+        """It is served, or jobs of it wait, or it is paused. Raises CapacityError while nobody can tell."""
         found = await self._queue.view()
-        known = [card.id for card in self._serving.models() if card.pictures is not None]
-        known += [line.model for line in found.lines if line.model not in known]
+        cards = self._serving.models()
+        known = [card.id for card in cards if card.pictures is not None]
+        known += [line.model for line in (*found.lines, *found.holds) if line.model not in known]
         if model not in known:
+            if not cards:
+                raise CapacityError(
+                    self._serving.ready()[1], status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS
+                )
             raise RequestError(
                 f"No model `{model[:256]}` has jobs here; there are: {', '.join(known) or 'none'}.",
                 status=404,

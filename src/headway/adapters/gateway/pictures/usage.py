@@ -27,7 +27,7 @@ ROWS_MAX: Final = 10_000
 NAME_CHARS_MAX: Final = 255
 CSV: Final = b"text/csv; charset=utf-8"
 JSON_LINES: Final = b"application/jsonl"
-_NAMES: Final = ("first_day", "last_day", "tenant", "model", "limit", "after", "format")
+_NAMES: Final = ("first_day", "last_day", "tenant", "model", "after")  # and one more each
 _COUNTS: Final = (
     "requests",
     "images",
@@ -48,7 +48,7 @@ class UsageRoutes:
 
     async def page(self, exchange: Exchange, tenant: Tenant) -> JsonObject:
         """One page, and the sums of all pages. Raises RequestError."""
-        query = _query(exchange, tenant)
+        query = _query(exchange, tenant, "limit")
         limit = number_asked(exchange, "limit", ROWS, 1, ROWS_MAX)
         found = await self._meters.usage(msgspec.structs.replace(query, limit=limit + 1))
         rows = found[:limit]
@@ -75,7 +75,7 @@ class UsageRoutes:
             raise invalid("format", f"`format` is {shape[:64]!r}; it must be csv or jsonl.")
         if "limit" in exchange.query:
             raise invalid("limit", "An export has every row: leave `limit` out.")
-        query = msgspec.structs.replace(_query(exchange, tenant), limit=ROWS)
+        query = msgspec.structs.replace(_query(exchange, tenant, "format"), limit=ROWS)
         render = _csv if shape == "csv" else _lines
         rows = await self._meters.usage(query)  # what fails before the first byte is answered as an error
         await exchange.begin(CSV if shape == "csv" else JSON_LINES)
@@ -94,14 +94,18 @@ class UsageRoutes:
         return {**named, **counts, "price_usd": self._sheet.usd(one)}
 
 
-def _query(exchange: Exchange, tenant: Tenant) -> UsageQuery:
-    for name in exchange.query:
-        if name not in _NAMES:
+def _query(exchange: Exchange, tenant: Tenant, own: str) -> UsageQuery:
+    """`own`: the parameter that only this route has."""
+    known = (*_NAMES, own)
+    for name, values in exchange.query.items():
+        if name not in known:
             raise RequestError(
-                f"Unknown parameter `{name[:64]}`; known are {', '.join(_NAMES)}.",
+                f"Unknown parameter `{name[:64]}`; known are {', '.join(known)}.",
                 code="unknown_parameter",
                 param=name[:64],
             )
+        if len(values) > 1:
+            raise invalid(name, f"`{name}` is given {len(values)} times.")
     today = dt.datetime.now(dt.UTC).date()
     last = _day(exchange, "last_day", today)
     first = _day(exchange, "first_day", dt.date.fromordinal(max(1, last.toordinal() - DAYS + 1)))

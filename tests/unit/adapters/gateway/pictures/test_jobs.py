@@ -329,3 +329,17 @@ def test_what_the_job_table_does_not_hold_is_refused(
         assert (refused.status, refused.json()["error"]["param"]) == (400, param)
 
     run(test)
+
+
+def test_what_is_refused_is_told_in_the_words_of_the_client() -> None:
+    async def test() -> None:
+        studio = Studio()
+        for key in ("k" * 256, "a b"):
+            assert "255" in (await studio.film({"idempotency-key": key})).json()["error"]["message"]
+        seconds = (await studio.film(seconds="4.0")).json()["error"]["message"]
+        assert r"regex '^[1-9]\d{0,2}$'" in seconds  # no backslash is doubled
+        fields, headers = form([("prompt", "x"), ("model", FILMER)], [("image", picture())])
+        refused = (await studio.post("/v1/videos", fields, headers)).json()["error"]
+        assert (refused["param"], "`image`" in refused["message"]) == ("image", True)
+
+    run(test)

@@ -46,6 +46,21 @@ def test_a_model_that_nobody_knows_is_not_paused_and_one_that_has_jobs_still_is(
             refused = await studio.post("/v1/queue/pause", body)
             assert (refused.status, refused.json()["error"]["param"]) == (400, param)
         assert list(studio.queue.holds) == ["old"]
+        assert (await studio.post("/v1/queue/resume", {"model": "filmr"})).status == 404
+        studio.queue.lines = ()
+        assert (await studio.post("/v1/queue/resume", {"model": "old"})).status == 200  # it is held, and nothing else
+        assert (await studio.post("/v1/queue/resume", {"model": "old"})).status == 404
+
+    run(test)
+
+
+def test_while_models_load_nobody_says_that_one_does_not_exist() -> None:
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.cards = []
+        early = await studio.post("/v1/queue/pause", {"model": FILMER})
+        assert (early.status, early.json()["error"]["code"]) == (503, "no_replica")
+        assert (await studio.post("/v1/queue/pause", {})).status == 200  # of every model it needs to know none
 
     run(test)
 

@@ -92,6 +92,8 @@ def test_pages_follow_each_other_and_each_tells_the_sums_of_all() -> None:
         "after=%2e%2e",
         "after=WzEsMiwzXQ==",  # [1,2,3]
         "frist_day=2026-11-01",
+        "format=csv",  # of the export
+        "limit=1&limit=2",
         "model=a%00b",
         "tenant=",
         "after=WyIwIiwiXHUwMDAwIiwibSJd",  # ["0","\\u0000","m"]
