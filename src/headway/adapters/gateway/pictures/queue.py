@@ -60,7 +60,8 @@ class QueueRoutes:
         found = await self._queue.view()
         cards = self._serving.models()
         known = [card.id for card in cards if card.pictures is not None]
-        known += [line.model for line in (*found.lines, *found.holds) if line.model not in known]
+        others = [line.model for line in found.lines] + [hold.model for hold in found.holds]
+        known += [name for name in dict.fromkeys(others) if name not in known]
         if model not in known:
             if not cards:
                 raise CapacityError(
