@@ -19,7 +19,7 @@ MODELS = (
     "model.replicas=0",
     "jobs.lease_s=2",
     "jobs.progress_s=0.25",
-    "diffusion=[{name='painter', engine='synthetic', steps=4, synthetic={step_ms=10, megapixel_ms=0}},"
+    "diffusion=[{name='painter', engine='synthetic', steps=4, memory_mb=64, synthetic={step_ms=10, megapixel_ms=0}},"
     " {name='filmer', engine='synthetic', fps=4, steps=20, synthetic={step_ms=20, megapixel_ms=0}}]",
 )
 LONG = 200  # steps of 10 or 20 ms
@@ -121,6 +121,39 @@ def test_a_crowd_gets_what_each_gets_alone(studio: Studio) -> None:
     with ThreadPoolExecutor(9) as pool:
         crowd = list(pool.map(lambda number: pictures(studio.draw(seed=number % 3)), range(9)))
     assert crowd == [alone[number % 3] for number in range(9)]
+
+
+def test_what_does_not_fit_in_memory_is_refused_with_its_bytes(studio: Studio) -> None:
+    # SPEC F2, F5, L-2; FramePack#25, ai-toolkit PR#819: out of memory when all steps were paid
+    def asked(size: str) -> tuple[str, dict[str, object]]:
+        return "/v1/estimates", {
+            "endpoint": "/v1/images/generations",
+            "body": {"model": "painter", "prompt": "x", "size": size},
+        }
+
+    pixel = 64 * 2**20 / 1e6  # bytes of the virtual device
+    for size, verdict in ((512, "admit"), (1024, "reject")):
+        status, body = studio.server.call(*asked(f"{size}x{size}"))
+        estimate = json.loads(body)
+        assert (status, estimate["memory_bytes"], estimate["verdict"]) == (200, round(pixel * size**2), verdict)
+    for headers in ({}, {"prefer": "respond-async"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            studio.client.images.generate(model="painter", prompt="x", size="1024x1024", extra_headers=headers)
+        assert refused.value.code == "unservable"
+        for words in (f"needs {round(pixel * 1024**2)} bytes", f"has {64 << 20}", "ask for a smaller size"):
+            assert words in refused.value.message
+    assert pictures(studio.client.images.generate(model="painter", prompt="x", size="512x512"))
+    replicas = studio.get("/v1/replicas")["data"]
+    assert isinstance(replicas, list)
+    assert [one["memory_room_bytes"] for one in replicas] == [64 << 20, None]
+
+    def held() -> dict[str, int]:
+        accounts = studio.get("/v1/ledger")["accounts"]
+        assert isinstance(accounts, list)
+        return {one["name"]: one["used"] for one in accounts if one["name"].endswith("bytes")}
+
+    until(lambda: not any(held().values()), lambda: f"bytes are held: {held()}")
+    assert {"device/rep-0/bytes", "replica/rep-0/checkpoint_bytes"} <= set(held())
 
 
 def test_a_client_that_leaves_frees_the_device(studio: Studio) -> None:

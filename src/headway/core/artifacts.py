@@ -58,6 +58,15 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
     text_hits: int = 0
 
 
+class StagePeaks(msgspec.Struct, frozen=True):
+    """What one plan was seen to hold: its rows with their embeddings, then more at the peak of its forward passes, and
+    of its decodes. 0: that stage has a process of its own."""
+
+    held_bytes: int
+    step_bytes: int
+    decode_bytes: int
+
+
 class Denoised(msgspec.Struct, frozen=True):
     """What an engine answers to one denoise plan; the driver stamps it into `DenoiseDone`."""
 
@@ -65,6 +74,7 @@ class Denoised(msgspec.Struct, frozen=True):
     stages: StageTimes | None = None
     made: tuple[RowMade, ...] = ()
     failed: tuple[RowFailed, ...] = ()
+    cached_bytes: int = 0  # of prompt embeddings that the engine keeps
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

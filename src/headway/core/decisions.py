@@ -85,3 +85,4 @@ class Explanation(msgspec.Struct, frozen=True):
     verdict_reason: str
     replicas: tuple[Explained, ...]  # candidates best first, then the others by id
     left: tuple[tuple[Lessened, int | str], ...] = ()  # what `degrade` takes away, and what stays of it
+    unservable: str | None = None  # why no replica can ever run it; None: one can, as far as is known

@@ -144,6 +144,7 @@ class DenoiseDone(msgspec.Struct, frozen=True, tag=True):
     stages: StageTimes | None = None  # None: the engine does not tell them apart
     made: tuple[RowMade, ...] = ()
     failed: tuple[RowFailed, ...] = ()
+    cached_bytes: int = 0  # of prompt embeddings that the engine keeps
 
 
 class StepFailed(msgspec.Struct, frozen=True, tag=True):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from headway.core.artifacts import Denoised
+from headway.core.artifacts import Denoised, StagePeaks
 from headway.core.effects import Effect
 from headway.core.events import Event, StepDone
 from headway.core.ids import NodeId
@@ -70,6 +70,32 @@ class DenoiseEngine(Protocol):
 
     def run(self, plan: DenoisePlan) -> Denoised:
         """Run one plan to its end. Rows that fail by themselves are told; any exception voids the whole plan."""
+        ...
+
+
+class DeviceMemory(msgspec.Struct, frozen=True):
+    """Of one device, in bytes: all of it, what this process holds of it, and what nobody holds."""
+
+    total: int
+    held: int
+    free: int
+
+
+@runtime_checkable
+class CountsMemory(Protocol):
+    """A DenoiseEngine that can tell what its work holds."""
+
+    @property
+    def tile_pixels(self) -> int | None:
+        """Of a frame, most that is decoded at once; None: whole frames."""
+        ...
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Of an accelerator; None: it computes in the memory of its host."""
+        ...
+
+    def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
+        """`run`, counting what its stages hold. Slow: for a warm-up."""
         ...
 
 

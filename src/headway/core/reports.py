@@ -97,6 +97,21 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet
 
 
+class DenoiseMemory(msgspec.Struct, frozen=True):
+    """What work of a diffusion replica holds of its memory beside the weights, in bytes (`cost.diffusion_memory` has
+    the formulas): `base` whatever its size, and more for every token of its pictures, or pixel of their frames."""
+
+    held_base: float  # from a request's first step to its last: latents, solver state, embeddings
+    held_token: float
+    step_base: float  # activations of one forward pass, while it runs
+    step_token: float  # per token of each row
+    decode_base: float  # the VAE, while it decodes
+    decode_pixel: float  # of what it decodes at once
+    room: int | None = None  # beside the weights; None: nobody knows, nothing is refused for it
+    tile_pixels: int | None = None  # of a frame, most that the VAE decodes at once; None: whole frames
+    pictures_max: int | None = None  # of one forward pass; a request for more takes several. None: any
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -130,6 +145,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     denoise_cost: DenoiseCoefficients | None = None  # of a diffusion replica
     queued_work_ns: Ns = 0  # of a diffusion replica: until all that it holds is done
     pixels: tuple[int, int | None] = (0, None)  # fewest and most of a request, all frames, that it takes; None: any
+    denoise_memory: DenoiseMemory | None = None  # of a diffusion replica that tells what its work holds
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):
@@ -171,3 +187,5 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     is_drained: bool = False  # an operator asked for it
     reason: str | None = None  # why it is lost
     garbage: GarbageFigures | None = None  # of a replica of this server, once it told
+    memory_room_bytes: int | None = None  # of a diffusion replica, beside its weights; None: not told
+    memory_used_bytes: int | None = None  # of that, by what it runs now

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.units import NS_PER_S
 from headway.cost.collectives import ALL_TO_ALL_FIXED_NS
 from headway.cost.devices import Device
@@ -149,6 +149,15 @@ def batch_pixels_fit(
     branches = 1 if run.cfg_parallel else passes
     token_bytes = ACTIVATION_WIDTHS * model.hidden * 2 * branches / run.sp
     return int(_room_bytes(model, device, run, memory_share) / token_bytes * model.patch**2 * model.frame_stride)
+
+
+def work_memory(model: DiffusionModel, device: Device, run: Execution, memory_share: float = 0.9) -> DenoiseMemory:
+    """What work holds beside the weights, as a live replica would tell it (`cost.diffusion_memory`): latents and
+    embeddings are left out, which are few beside activations."""
+    token = ACTIVATION_WIDTHS * model.hidden * 2 / run.sp / (2 if run.cfg_parallel else 1)
+    pixel = model.vae_peak_bytes_per_pixel / run.vae_tiles
+    room = max(0, int(_room_bytes(model, device, run, memory_share)))
+    return DenoiseMemory(0.0, 0.0, 0.0, token, 0.0, pixel, room)
 
 
 def _room_bytes(model: DiffusionModel, device: Device, run: Execution, memory_share: float) -> float:

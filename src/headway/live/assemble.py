@@ -7,8 +7,8 @@ from typing import Final, Protocol
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.core.ports import DenoiseEngine, LlmEngine, ModelLimits, Node
-from headway.core.reports import DenoiseCoefficients
+from headway.core.ports import CountsMemory, DenoiseEngine, LlmEngine, ModelLimits, Node
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
@@ -17,7 +17,9 @@ from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.denoise_warmup import Warm
+from headway.live.host_memory import host_memory, room_of
 from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import ShapeCap, shape_sides
 from headway.sched.llm.machine import LlmMachine
@@ -48,6 +50,7 @@ class Recipe(msgspec.Struct, frozen=True):
     incarnation: int
     limits: ModelLimits | None
     cost: DenoiseCoefficients | None = None  # of a diffusion replica, as it was measured
+    memory: DenoiseMemory | None = None  # the same
 
 
 def build_node(recipe: Recipe) -> BuiltNode:
@@ -57,14 +60,17 @@ def build_node(recipe: Recipe) -> BuiltNode:
         return _llm_node(recipe, spec.llm, recipe.limits)
     if spec.diffusion is not None:
         cost = recipe.cost or spec.diffusion.cost
-        machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost))
+        pipeline, memory = spec.diffusion.pipeline, recipe.memory or spec.diffusion.memory
+        cache = None if pipeline is None else pipeline.cache_mb * MIB
+        holdings = Holdings(spec.node, memory, cost, cache)
+        machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost), holdings)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
 
 
 def warmed(recipe: Recipe, warm: Warm) -> Recipe:
-    """With what the warm-up of a denoiser found: what its work costs, and batches no larger than fit."""
+    """With what the warm-up of a denoiser found: what its work costs and holds, and batches no larger than fit."""
     spec = recipe.spec
     if spec.diffusion is None:
         return recipe
@@ -73,7 +79,8 @@ def warmed(recipe: Recipe, warm: Warm) -> Recipe:
     kept = [cap for cap in machine.caps if (cap.height, cap.width, cap.frames) not in fit]
     caps = (*kept, *(ShapeCap(height, width, most, frames) for (height, width, frames), most in fit.items()))
     diffusion = msgspec.structs.replace(spec.diffusion, machine=msgspec.structs.replace(machine, caps=caps))
-    return msgspec.structs.replace(recipe, spec=msgspec.structs.replace(spec, diffusion=diffusion), cost=warm.cost)
+    spec = msgspec.structs.replace(spec, diffusion=diffusion)
+    return msgspec.structs.replace(recipe, spec=spec, cost=warm.cost, memory=warm.memory)
 
 
 def _membership(recipe: Recipe) -> Membership:
@@ -112,6 +119,15 @@ def load_llm(
     if llm.engine.kind == "synthetic":
         return _synthetic(spec, llm, clock)
     return _load_torch(spec, llm, clock, tell)
+
+
+def room_beside(pipeline: PipelineSpec, engine: DenoiseEngine) -> int | None:
+    """Bytes for the work of an engine that has loaded its weights; None: nothing tells."""
+    if pipeline.memory_bytes is not None:
+        return pipeline.memory_bytes
+    device = engine.device_memory() if isinstance(engine, CountsMemory) else None
+    memory = device or host_memory()
+    return None if memory is None else room_of(memory, pipeline.sharers)
 
 
 def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]) -> DenoiseEngine:

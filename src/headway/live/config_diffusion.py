@@ -11,7 +11,7 @@ from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
 from headway.core.artifacts import CARRIED_BYTES_MAX
 from headway.core.errors import ConfigError
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
@@ -23,6 +23,7 @@ from headway.sched.diffusion.warming import Stock
 _SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
 _PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byte per colour, and an eighth more
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
+_MIB: Final = 1 << 20
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]  # that the job table holds
@@ -33,6 +34,7 @@ class SyntheticDenoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     step_ms: Annotated[float, msgspec.Meta(ge=0)] = 20.0  # of every denoise step of a batch
     megapixel_ms: Annotated[float, msgspec.Meta(ge=0)] = 50.0  # added per step and megapixel of its pictures
+    megapixel_mb: Annotated[float, msgspec.Meta(ge=0)] = 64.0  # memory that a megapixel takes while it runs
 
 
 class SizePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +56,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     threads: Count = 1  # of one replica on a CPU
     embedding_cache_mb: Annotated[int, msgspec.Meta(ge=0)] = 64  # prompts that were encoded, per replica
     tile_pixels: Count | None = None  # larger frames are decoded in tiles; unset: only those that do not fit otherwise
+    memory_mb: Count | None = None  # of a replica, for its work beside the weights; unset: its share of what is there
     text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
     decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
@@ -202,8 +205,9 @@ def _pool_of(model: DiffusionSettings, place: int) -> SizePool | None:
     return None
 
 
-def diffusion_spec(model: DiffusionSettings, place: int = 0) -> DiffusionSpec:
-    """What replica number `place` of it runs. It warms the shapes of its own pool before it is ready."""
+def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -> DiffusionSpec:
+    """What replica number `place` of it runs, `sharers` of any model on one device. It warms the shapes of its own pool
+    before it is ready."""
     cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), _probes(model), model.scheduler
     stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps)
     if pool is not None:
@@ -211,7 +215,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0) -> DiffusionSpec:
         probes = msgspec.structs.replace(probes, batches=own)
         scheduler = msgspec.structs.replace(scheduler, pixels_min=pool.pixels_min, pixels_max=pool.pixels_max)
     if model.folder is None:
-        return DiffusionSpec(scheduler, denoiser_params(model), cost, stock=stock)
+        return DiffusionSpec(scheduler, denoiser_params(model), cost, stock=stock, memory=believed_memory(model))
     return DiffusionSpec(
         scheduler,
         cost=cost,
@@ -225,6 +229,9 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0) -> DiffusionSpec:
             guidance_scale=model.guidance_scale or None,
             text_processes=model.text_processes,
             decode_processes=model.decode_processes,
+            memory_bytes=_bytes_of(model.memory_mb),
+            pictures_max=scheduler.batch_max if model.sizes else None,
+            sharers=sharers,
         ),
         probes=probes if probes.batches else None,
         stock=stock,
@@ -249,6 +256,16 @@ def _sides(size: str) -> tuple[int, int]:
     """Height and width."""
     width, height = size.split("x")
     return int(height), int(width)
+
+
+def believed_memory(model: DiffusionSettings) -> DenoiseMemory:
+    """What its work holds of the virtual device: all of it while pictures are decoded."""
+    pixel = model.synthetic.megapixel_mb * _MIB / 1e6
+    return DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, pixel, room=_bytes_of(model.memory_mb))
+
+
+def _bytes_of(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes * _MIB
 
 
 def believed_cost(model: DiffusionSettings) -> DenoiseCoefficients:

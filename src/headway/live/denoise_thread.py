@@ -63,4 +63,5 @@ class DenoiseThread:
         timing = self._device.complete(result.timing, handed)
         self._span(StepSpan(plan.step, "denoise", len(plan.rows), 0, 0, 0, handed.planned_ns, timing))
         step, cause = plan.step, f"step-{plan.step}"
-        self._feed(lambda at_ns: DenoiseDone(at_ns, cause, step, timing, result.stages, result.made, result.failed))
+        told = (result.stages, result.made, result.failed, result.cached_bytes)
+        self._feed(lambda at_ns: DenoiseDone(at_ns, cause, step, timing, *told))

@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
-from headway.core.artifacts import StageTimes
+from headway.core.artifacts import Denoised, StagePeaks, StageTimes
 from headway.core.errors import EngineError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
-from headway.core.ports import DenoiseEngine
-from headway.core.reports import DenoiseCoefficients
+from headway.core.ports import CountsMemory, DenoiseEngine
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.diffusion import tokens_of
+from headway.cost.diffusion_memory import Peak
+from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
 from headway.sched.diffusion.warming import Stock, warming
 
@@ -34,6 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
     text_ns: int
     step_ns: float
     decode_ns: int
+    peaks: StagePeaks | None = None  # of a run that was counted; None: the engine does not count
 
 
 class Probes(msgspec.Struct, frozen=True):
@@ -57,6 +60,14 @@ class Warm(msgspec.Struct, frozen=True):
 
     cost: DenoiseCoefficients
     caps: tuple[tuple[DenoiseShape, int], ...] = ()
+    memory: DenoiseMemory | None = None  # what its work holds; None: it does not tell
+
+    def within(self, room: int | None, pictures_max: int | None) -> "Warm":
+        """With the bytes that its work may hold, and the most pictures of one forward pass."""
+        if self.memory is None:
+            return self
+        memory = msgspec.structs.replace(self.memory, room=room, pictures_max=pictures_max)
+        return msgspec.structs.replace(self, memory=memory)
 
 
 class NoRoom(EngineError):
@@ -93,7 +104,10 @@ def warm_up_denoiser(
                 caps.append((shape, fit))
                 break
             number, fit = number + _RUNS + pictures, pictures
-    return Warm(fitted(measured, start), tuple(caps))
+    cost = fitted(measured, start)
+    peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
+    tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
+    return Warm(cost, tuple(caps), fitted_memory(peaks, cost, tile) if peaks else None)
 
 
 def buckets(largest: int) -> list[int]:
@@ -117,7 +131,7 @@ def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> M
     not once they are ready. So times are taken by the share of each run in which its thread had a processor; one that
     waits for a device polls, and has it.
     """
-    _run(bench.engine, [_request(bench.probes, shape, pictures, first)])
+    peaks = _counted(bench.engine, [_request(bench.probes, shape, pictures, first)])
     runs = []
     for again in range(1, _RUNS):
         began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
@@ -125,7 +139,7 @@ def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> M
         wall_ns, busy_ns = bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns
         share = min(1.0, busy_ns / wall_ns) if bench.probes.is_own_work and busy_ns and wall_ns else 1.0
         text_ns, decode_ns = round(times.text_encode_ns * share), round(times.vae_decode_ns * share)
-        runs.append(Measured(shape, pictures, text_ns, times.denoise_ns * share / _STEPS, decode_ns))
+        runs.append(Measured(shape, pictures, text_ns, times.denoise_ns * share / _STEPS, decode_ns, peaks))
     return min(runs, key=lambda run: run.step_ns)
 
 
@@ -134,12 +148,31 @@ def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, st
 
 
 def _run(engine: DenoiseEngine, requests: Sequence[DiffusionRequest]) -> StageTimes:
+    return _stages(engine.run(_plan(requests)), requests)
+
+
+def _counted(engine: DenoiseEngine, requests: Sequence[DiffusionRequest]) -> StagePeaks | None:
+    """Run them; what they held where the engine can tell."""
+    if not isinstance(engine, CountsMemory):
+        _run(engine, requests)
+        return None
+    done, peaks = engine.run_counted(_plan(requests))
+    _stages(done, requests)
+    return peaks
+
+
+def _plan(requests: Sequence[DiffusionRequest]) -> DenoisePlan:
     """All steps in one plan. Plans and sequences are numbered below 0, which no machine uses."""
     first = requests[0]
     shape, number = first.shape, -1 - first.seed
     rows = tuple(DenoiseRow(-1 - one.seed, 0, one.steps, one.steps, one.n) for one in requests)
     new = tuple(NewDenoise(-1 - one.seed, one) for one in requests)
-    done = engine.run(DenoisePlan(number, number - 1, rows, shape.height, shape.width, shape=shape, new=new))
+    return DenoisePlan(number, number - 1, rows, shape.height, shape.width, shape=shape, new=new)
+
+
+def _stages(done: Denoised, requests: Sequence[DiffusionRequest]) -> StageTimes:
+    """What it took. Raises EngineError for a row that failed."""
+    shape = requests[0].shape
     if done.failed or done.stages is None:
         failure = done.failed[0] if done.failed else None
         why = failure.message if failure is not None else "it does not tell what its stages take"

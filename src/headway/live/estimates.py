@@ -10,6 +10,7 @@ from headway.core.reports import ReplicaReport
 from headway.core.request import DiffusionRequest, LlmRequest
 from headway.core.units import s_from_ns
 from headway.cost.diffusion import stages
+from headway.cost.diffusion_memory import needed_bytes
 from headway.cost.llm import pairs
 from headway.live.board import Board, Known
 from headway.sched.admission.protocol import lessened
@@ -47,13 +48,15 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explan
     cost = report.denoise_cost
     if cost is None:
         return None
-    by_stage = stages(cost, request)
+    by_stage, memory = stages(cost, request), report.denoise_memory
     return PictureEstimate(
         stages=msgspec.structs.asdict(by_stage),
         gpu_seconds=by_stage.total * cost.devices,
         wait_s=s_from_ns(report.queued_work_ns),
         verdict=explained.verdict,
         degraded=dict[str, int | str](explained.left),
+        memory_bytes=None if memory is None else needed_bytes(memory, cost, request),
+        unservable=explained.unservable,
     )
 
 

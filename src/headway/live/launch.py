@@ -92,8 +92,9 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         )
         for number, model in enumerate(models)
     )
+    sharers = len(models) + len(painters)
     replicas += tuple(
-        _painter(config, replica_id(number), diffusion_spec(*painter), painter[0].name)
+        _painter(config, replica_id(number), diffusion_spec(*painter, sharers), painter[0].name)
         for number, painter in enumerate(painters, start=len(models))
     )
     return Plan(

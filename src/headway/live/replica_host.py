@@ -20,7 +20,7 @@ from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_s
-from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm, warmed
+from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm, room_beside, warmed
 from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
@@ -144,7 +144,11 @@ class Replica:
         if spec.diffusion is not None and spec.diffusion.probes is not None and spec.diffusion.cost is not None:
             probes, start = spec.diffusion.probes, spec.diffusion.cost
             self._tell("warm-up", 0.0, "")
+            pipeline = spec.diffusion.pipeline
+            room = None if pipeline is None else room_beside(pipeline, engine)  # before anything has run
             warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start))
+            if pipeline is not None:
+                warm = warm.within(room, pipeline.pictures_max)
             self._tell("warm-up", 1.0, "")
         return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, warm)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from headway.core.ids import ModelId, NodeId
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
@@ -90,6 +90,9 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     guidance_scale: float | None = None  # of a request that names none; None: the family's
     text_processes: int = 0
     decode_processes: int = 0
+    memory_bytes: int | None = None  # of one replica beside its weights; None: its share of what its device has
+    pictures_max: int | None = None  # of one forward pass, whatever the size; None: of sizes that are not warm, any
+    sharers: int = 1  # replicas of that device, this one included
 
 
 class DiffusionSpec(msgspec.Struct, frozen=True):
@@ -101,6 +104,7 @@ class DiffusionSpec(msgspec.Struct, frozen=True):
     pipeline: PipelineSpec | None = None
     probes: Probes | None = None  # that correct `cost` before the replica is ready
     stock: Stock = Stock()  # the shapes of its model, those of other shape pools included
+    memory: DenoiseMemory | None = None  # what work holds, of the virtual device; of a pipeline it is measured
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from headway.sched.tracked import Leg as Leg
 from headway.sched.tracked import Tracked as Tracked
 
 OPEN_STATES: Final = (RequestState.DISPATCHED, RequestState.STREAMING)
+_CHECKPOINTS: Final = "gateway/checkpoint_bytes"  # there once pictures have made one
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -72,6 +73,7 @@ class Book:
             tokens_meter, device_meter = self._meters(request)
             tokens_meter.reserve(lease, reserved)
             device_meter.reserve(lease, needed_us)
+            self.holds_checkpoint(tracked)
         return tracked, error
 
     def _stream_room(self, request: Request) -> int:
@@ -99,6 +101,15 @@ class Book:
         """Mean device seconds of the model's requests that have ended; 0 while none has."""
         spent_us, _ = self._device.get(model, (0, 0))
         return spent_us / 1e6 / self._ended[model] if model in self._ended else 0.0
+
+    def holds_checkpoint(self, tracked: Tracked) -> None:
+        """Count the newest checkpoint of a picture or video, which is kept until its request is closed."""
+        amount = 0 if tracked.shown is None else tracked.shown.checkpoint_bytes
+        if amount:
+            lease = LeaseId(tracked.request.id)
+            account = self.ledger.open(_CHECKPOINTS, "bytes", None)
+            account.reserve(lease, 0)
+            account.settle(lease, amount)
 
     def begin(self, tracked: Tracked, at_ns: Ns) -> None:
         """The first byte of a relayed answer is on its way."""
@@ -190,7 +201,9 @@ class Book:
             spent_us, of_tokens = self._device.get(request.model, (0, 0))
             self._device[request.model] = spent_us + device_us, of_tokens + prompt + tracked.output_tokens
             self._ended[request.model] = self._ended.get(request.model, 0) + 1
-        for account in (self._in_flight, self._stream_bytes):  # a meter closes its lease when it is settled
+        kept = self.ledger.accounts.get(_CHECKPOINTS)
+        accounts = (self._in_flight, self._stream_bytes, *(() if kept is None else (kept,)))
+        for account in accounts:  # a meter closes its lease when it is settled
             account.release(lease)
         del self.requests[request.id]
         arrival = tracked.arrival

@@ -105,12 +105,14 @@ class DiffusionWorker:
             self.reshaping.done(event)
             return
         timing, rows_run = event.timing, self.machine.open_rows
+        self.machine.holdings.caches(event.cached_bytes)
         self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
         failed = {failure.seq: failure for failure in (*event.failed, *_too_large(event.made))}
         made = {row.seq: row.made for row in event.made}
         saved = {seq: one.body for seq, things in made.items() for one in things if one.kind == "checkpoint"}
         rows = self.machine.done(event.step, took_ns, failed, saved)
+        self._told_idle()
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
         for failure in failed.values():
@@ -135,6 +137,12 @@ class DiffusionWorker:
             return
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
+        self._told_idle()
+
+    def _told_idle(self) -> None:
+        """What the last plan held is free. Where its rows were cancelled, nothing else of the report is new."""
+        if not self.machine.running and not self.machine.waiting:
+            self.reporter.changed()
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
@@ -179,9 +187,8 @@ class DiffusionWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
-        numbers = Numbers(
-            self.numbers, self.rates, 0, self.is_draining or self.reshaping.is_moving, denoise=self.machine
-        )
+        machine, is_leaving = self.machine, self.is_draining or self.reshaping.is_moving
+        numbers = Numbers(self.numbers, self.rates, 0, is_leaving, denoise=machine, memory=machine.holdings.memory)
         self.reporter.report(numbers, at_ns, self.out)
 
     def _fail(self, stay: "Sitting", failure: RowFailed, at_ns: Ns) -> None:

@@ -9,6 +9,8 @@ from headway.sched.router.fleet_view import Replica
 def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
     """Return what is known of it."""
     report = replica.report
+    memory = None if report is None else report.denoise_memory
+    used = [view.used for view in report.accounts if view.name == f"device/{replica.id}/bytes"] if report else []
     return ReplicaFigures(
         replica=replica.id,
         state="loading" if report is None else "draining" if report.draining else "ready",
@@ -21,4 +23,6 @@ def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
         running=0 if report is None else report.running,
         source=replica.source,
         age_ns=None if report is None else at_ns - replica.heard_ns,
+        memory_room_bytes=None if memory is None else memory.room,
+        memory_used_bytes=used[0] if used and memory is not None else None,
     )

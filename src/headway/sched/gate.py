@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from headway.core.decisions import Candidate, Explanation
+from headway.core.effects import ErrorOut
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import AdmissionFigures, ReplicaReport
 from headway.core.request import DiffusionRequest, LanguageRequest, LlmRequest, Request, TextRequest
@@ -25,7 +26,7 @@ from headway.sched.flights import Flights, Moment
 from headway.sched.router.explain import explain, output_tokens
 from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
-from headway.sched.router.work import pixels_of, takes
+from headway.sched.router.work import lacking, takes
 
 
 class Ways(msgspec.Struct, frozen=True):
@@ -75,6 +76,7 @@ class Gate:
             verdict_reason=verdict.reason,
             replicas=explain(self._router, request, at_ns),
             left=verdict.left if verdict.kind == "degrade" else (),
+            unservable=verdict.error.message if verdict.error and verdict.error.code == "unservable" else None,
         )
 
     def judge(self, request: Request, at_ns: Ns) -> Judged:
@@ -90,8 +92,20 @@ class Gate:
 
     def _here(self, request: Request, at_ns: Ns) -> Judged:
         candidates, policy = self._router.forecast(request, at_ns), self._admissions.of(request.model)
+        if not candidates and isinstance(request, DiffusionRequest) and (why := self._lacking(request)) is not None:
+            return Judged(Verdict("reject", "memory", ErrorOut(400, "unservable", why, waiting_helps=False)), ())
         load = self._load(request, candidates, at_ns, looks_ahead="outlook" in policy.needs)
         return Judged(policy.decide(request, candidates, load, at_ns), candidates)
+
+    def _lacking(self, request: DiffusionRequest) -> str | None:
+        """Why no replica of its model that is there will ever have the memory for it, by the one with most room; None:
+        one has, or nobody can tell. Replicas whose pool is for other sizes count too: they may move."""
+        reports = [replica.report for replica in self._router.replicas.values()]
+        own = [report for report in reports if report is not None and request.model in (report.model, *report.models)]
+        told = [(_room(report), report.replica, lacking(report, request)) for report in own]
+        if not told or any(why is None for _, _, why in told):
+            return None
+        return max(told)[2]
 
     def _other_model(self, request: DiffusionRequest, refused: Judged, models: Sequence[ModelId], at_ns: Ns) -> Judged:
         """A picture needs no other tokenizer: it goes on here, with the first other model that would be in time, in no
@@ -202,8 +216,13 @@ class Gate:
 _NOT_LOOKED: Final = Outlook()
 
 
+def _room(report: ReplicaReport) -> int:
+    memory = report.denoise_memory
+    return 0 if memory is None or memory.room is None else memory.room
+
+
 def _can_run(report: ReplicaReport, request: DiffusionRequest) -> bool:
-    return request.model in (report.model, *report.models) and takes(report, pixels_of(request))
+    return request.model in (report.model, *report.models) and takes(report, request)
 
 
 def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:

@@ -29,6 +29,7 @@ class Pictures:
         tracked.told_ns = at_ns
         fresh = shown.take(message.made)
         if fresh:
+            self._book.holds_checkpoint(tracked)
             self._out.append(Show(message.request, shown.done, shown.total, fresh))
 
     def _of(self, src: NodeId, request: RequestId, epoch: int) -> tuple[Tracked, Shown] | None:

@@ -10,7 +10,7 @@ from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
-from headway.core.reports import DenoiseCoefficients, KvEvents, ReplicaReport, StepCoefficients
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, KvEvents, ReplicaReport, StepCoefficients
 from headway.core.units import NS_PER_S, Ns
 
 REPORT_TIMER: Final = TimerId("report")
@@ -118,6 +118,7 @@ class Numbers(msgspec.Struct, frozen=True):
     is_draining: bool
     cache: PrefixCache | None = None
     denoise: DenoiseQueue | None = None
+    memory: DenoiseMemory | None = None  # what work of a diffusion replica holds
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -186,6 +187,7 @@ class Reporter:
             denoise_cost=None if denoise is None else denoise.denoise_cost,
             queued_work_ns=0 if denoise is None else denoise.queued_work_ns,
             pixels=(0, None) if denoise is None else denoise.pixels,
+            denoise_memory=numbers.memory,
         )
         self._send(report, out)
         if running and not self.is_timer_set:  # the next step changes something

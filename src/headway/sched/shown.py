@@ -18,11 +18,17 @@ class Shown:
         self._checkpoint: Made | None = None  # the newest one
         self._kept: set[tuple[str, int]] = set()  # finished pictures and videos, by kind and index
         self._wanted = request.n
+        self._brought_bytes = len(request.checkpoint)
 
     @property
     def is_complete(self) -> bool:
         """All that was asked for has been passed on."""
         return len(self._kept) >= self._wanted or ("video", 0) in self._kept
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of the newest checkpoint, or the one that it came with."""
+        return self._brought_bytes if self._checkpoint is None else len(self._checkpoint.body)
 
     def advance(self, done: int) -> bool:
         """A replica has come so far; False when the client has heard of it before."""

@@ -7,8 +7,9 @@ from headway.core.ids import NodeId
 from headway.core.ports import Node
 from headway.core.reports import DenoiseCoefficients
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.diffusion_devices import batch_pixels_fit, coefficients, pixels_fit
+from headway.cost.diffusion_devices import batch_pixels_fit, coefficients, pixels_fit, work_memory
 from headway.sched.config import Membership
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.diffusion.warming import Stock
@@ -66,16 +67,20 @@ class DiffusionPool:
         cold_ns = shape_ns(params)
         self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node, cold_ns) for node in self.replicas}
         self._machine = machine_params(params, catalogue)
-        fit = pixels_fit(catalogue.denoiser(params.model), device, params.execution, params.engine.memory_share)
+        denoiser, share = catalogue.denoiser(params.model), params.engine.memory_share
+        self._memory = work_memory(denoiser, device, params.execution, share)
+        fit = pixels_fit(denoiser, device, params.execution, share)
         self._stock = Stock(tuple(shape.shape for shape in params.shapes), pixels_fit=fit)
-        self.cold_start_ns = start_ns(params, catalogue.denoiser(params.model).weight_bytes)
+        self.cold_start_ns = start_ns(params, denoiser.weight_bytes)
         self.build(0, 1)  # what the scheduler refuses is said now, not when the simulation runs
 
     def build(self, place: int, incarnation: int) -> Node:
         """Build a replica's node as the simulation does, for a replay."""
         params = self.params
-        machine = DiffusionMachine(self._machine, DenoiseCost(self.cost, params.denoise))
-        member = Membership(self.replicas[place], incarnation, (FRONT, CONTROL), CONTROL)
+        node = self.replicas[place]
+        holdings = Holdings(node, self._memory, self.cost)
+        machine = DiffusionMachine(self._machine, DenoiseCost(self.cost, params.denoise), holdings)
+        member = Membership(node, incarnation, (FRONT, CONTROL), CONTROL)
         return DiffusionNode(member, machine, params.model, params.worker, self._stock)
 
     def machine(self, place: int) -> Machine:

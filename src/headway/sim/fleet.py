@@ -13,6 +13,7 @@ from headway.core.request import Request
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.fleet.migration import MigrationParams
@@ -94,7 +95,8 @@ class Fleet:
         """Build a diffusion replica's node as the simulation does, for a replay."""
         member = Membership(replica, incarnation, (FRONT, CONTROL))
         params = self.params
-        machine = DiffusionMachine(params.diffusion, None if params.denoise is None else DenoiseCost(params.denoise))
+        belief = None if params.denoise is None else DenoiseCost(params.denoise)
+        machine = DiffusionMachine(params.diffusion, belief, Holdings(replica))
         return DiffusionNode(member, machine, DIFFUSION_MODEL, self.params.worker)
 
     def machine(self, replica: NodeId) -> Machine:

@@ -11,8 +11,17 @@ from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.devices import find_device
-from headway.cost.diffusion import gain, stages, step_ns
-from headway.cost.diffusion_devices import Execution, batch_pixels_fit, chip, coefficients, merge_s, pixels_fit
+from headway.cost.diffusion import gain, stages, step_ns, tokens_of
+from headway.cost.diffusion_devices import (
+    Execution,
+    batch_pixels_fit,
+    chip,
+    coefficients,
+    merge_s,
+    pixels_fit,
+    work_memory,
+)
+from headway.cost.diffusion_memory import decode_bytes, step_bytes
 from headway.cost.diffusion_models import diffusion_model
 
 H100 = chip(find_device("H100-SXM"))
@@ -221,3 +230,17 @@ def test_more_devices_of_a_group_hold_larger_batches_and_smaller_devices_smaller
     h100 = batch_pixels_fit(flux, find_device("H100-SXM"), Execution(), 1)
     assert batch_pixels_fit(flux, find_device("H100-SXM"), Execution(sp=2), 1) == pytest.approx(2 * h100, abs=2)
     assert batch_pixels_fit(flux, find_device("L20"), Execution(text_resident=False), 1) < h100 / 2
+
+
+def test_what_work_holds_agrees_with_what_fits() -> None:  # SPEC F4: the simulator's limits and a live replica's
+    h100, flux = find_device("H100-SXM"), diffusion_model("FLUX.1-dev")
+    cost = coefficients(flux, chip(h100), Execution())
+    memory = work_memory(flux, h100, Execution())
+    assert memory.room is not None
+    edge = 2048
+    most = pixels_fit(flux, h100, Execution())
+    assert decode_bytes(memory, DenoiseShape(edge, edge), 1) / memory.room == pytest.approx(edge**2 / most, rel=1e-6)
+    together = batch_pixels_fit(flux, h100, Execution(), 1)
+    shape = DenoiseShape(edge, edge, passes=1)
+    prompt = tokens_of(cost, shape) / (edge // flux.patch) ** 2  # which the pixels leave out
+    assert step_bytes(memory, cost, shape, 3) / memory.room == pytest.approx(3 * edge**2 / together * prompt, rel=1e-6)

@@ -9,6 +9,7 @@ from headway.core.errors import ConfigError
 from headway.core.plans import DenoisePlan, DenoiseRow
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion import step_ns
+from headway.cost.diffusion_memory import decode_bytes
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.live.config import Config
 from headway.live.config_diffusion import (
@@ -169,3 +170,14 @@ def test_pools_that_do_not_add_up_are_refused(fields: str, said: str) -> None:
 def test_moves_between_pools_that_are_not_there_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"fleet\.shape_pools"):
         configured("diffusion=[{name='a', engine='synthetic'}]", "fleet.shape_pools={}")
+
+
+def test_memory_that_is_said_bounds_the_work_of_every_replica() -> None:
+    model = DiffusionSettings(name="a", folder="x", memory_mb=2, sizes=("64x64",))
+    pipeline = diffusion_spec(model, 0, 3).pipeline
+    assert pipeline is not None
+    assert (pipeline.memory_bytes, pipeline.pictures_max, pipeline.sharers) == (2 << 20, 4, 3)
+    virtual = diffusion_spec(DiffusionSettings(name="a", engine="synthetic", memory_mb=2)).memory
+    assert virtual is not None
+    assert virtual.room == 2 << 20
+    assert decode_bytes(virtual, DenoiseShape(1000, 1000), 1) == 64 << 20  # of a megapixel

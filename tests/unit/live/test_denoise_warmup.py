@@ -1,18 +1,22 @@
 """A replica learns what its work takes before it is ready."""
 
+import msgspec
 import pytest
 
-from headway.core.artifacts import Denoised
+from headway.core.artifacts import Denoised, StagePeaks
 from headway.core.errors import EngineError
 from headway.core.ids import ModelId, NodeId
 from headway.core.plans import DenoisePlan
+from headway.core.ports import DeviceMemory
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape
-from headway.cost.diffusion import decode_ns, encode_ns, step_ns
+from headway.cost.diffusion import decode_ns, encode_ns, step_ns, tokens_of
+from headway.cost.diffusion_memory import decode_bytes, step_bytes
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
-from headway.live.assemble import Recipe, warmed
+from headway.live.assemble import Recipe, room_beside, warmed
 from headway.live.denoise_warmup import Clocks, Measured, Probes, fitted, warm_up_denoiser
-from headway.live.spec import DiffusionSpec, ReplicaSpec
+from headway.live.host_memory import MEMORY_SHARE
+from headway.live.spec import DiffusionSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
 
 START = DenoiseCoefficients(1e9, 1e9, 1e9, 0.0, patch=8, text_tokens=16, passes=2)
@@ -116,3 +120,45 @@ def test_replicas_that_warm_up_side_by_side_do_not_believe_that_steps_take_twice
     assert encode_ns(own, shape) == pytest.approx(1000)
     staged = warm_up_denoiser(engine, Probes(((shape, 1),), "png"), START, clocks).cost
     assert step_ns(staged, shape) == pytest.approx(200_000)  # its thread waits for other processes: nobody can tell
+
+
+class Counting(SyntheticDenoiser):
+    """Holds 10 bytes per token of what it steps, and 3 per pixel of what it decodes."""
+
+    tile_pixels = None
+
+    def device_memory(self) -> DeviceMemory | None:
+        return DeviceMemory(1000, 100, 900)
+
+    def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
+        assert plan.shape is not None
+        pictures = sum(row.pictures for row in plan.rows)
+        tokens = tokens_of(START, plan.shape) * pictures
+        peaks = StagePeaks(2 * tokens, 10 * tokens * plan.shape.passes, 3 * plan.shape.pixels * pictures)
+        return self.run(plan), peaks
+
+
+# SPEC F2, F4
+def test_what_stages_hold_is_counted_while_it_warms_up() -> None:
+    engine = Counting(DenoiserParams(step_ns=1))
+    warm = warm_up_denoiser(engine, Probes(((SMALL, 4), (LARGE, 1)), "png"), START).within(5000, 4)
+    memory, shape = warm.memory, DenoiseShape(96, 96, passes=2)
+    assert memory is not None
+    assert (memory.room, memory.pictures_max) == (5000, 4)
+    assert step_bytes(memory, START, shape, 2) == pytest.approx(10 * 2 * 2 * tokens_of(START, shape), abs=2)
+    assert decode_bytes(memory, shape, 2) == pytest.approx(3 * 2 * 96 * 96, abs=2)
+    spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec())
+    assert warmed(Recipe(spec, 0, None), warm).memory == memory
+
+
+def test_an_engine_that_does_not_count_tells_no_memory() -> None:
+    warm = warm_up_denoiser(SyntheticDenoiser(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png"), START)
+    assert warm.within(5000, 4).memory is None
+
+
+def test_the_room_of_an_engine_is_what_is_said_or_its_share_of_its_device() -> None:
+    engine = Counting(DenoiserParams(step_ns=1))
+    said = PipelineSpec("x", "cpu", "float32", 1, 64, None, memory_bytes=77)
+    assert room_beside(said, engine) == 77
+    shared = msgspec.structs.replace(said, memory_bytes=None, sharers=2)
+    assert room_beside(shared, engine) == round(MEMORY_SHARE * 900 / 2)

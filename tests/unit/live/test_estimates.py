@@ -9,7 +9,7 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.messages import Report
 from headway.core.plans import StepTiming
 from headway.core.ports import ModelLimits
-from headway.core.reports import DenoiseCoefficients, ReplicaReport
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport
 from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS
 from headway.cost.llm import StepCostParams
@@ -139,3 +139,18 @@ def test_an_estimate_is_of_what_would_run_after_admission_took_something_away() 
     assert nothing == {}
     assert foreseen(("steps", 5)) == (pytest.approx(whole / 2), {"steps": 5})
     assert foreseen(("model", "fast"), ("steps", 5)) == (pytest.approx(whole / 20), {"model": "fast", "steps": 5})
+
+
+def test_an_estimate_of_a_picture_tells_its_memory_where_its_replica_does() -> None:
+    # SPEC F2
+    made = Board({A: "m"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    made.joined(A, 1, Ready(LIMITS, 5))
+    cost, memory = DenoiseCoefficients(0.0, 0.0, 1e6, 0.0), DenoiseMemory(7.0, 0.0, 0.0, 0.0, 0.0, 3.0, room=1)
+    told = ReplicaReport(A, 1, 1, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0, denoise_cost=cost)
+    asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0, n=2)
+    explained = Explanation(MODEL, "p", 0, 0, "reject", "memory", (), unservable="it needs more")
+    for number, (tells, expected) in enumerate(((None, None), (memory, 7 + 3 * 2 * 64 * 64)), start=1):
+        made.heard(A, Report(msgspec.structs.replace(told, number=number, denoise_memory=tells)))
+        found = foresee(asked, made, explained)
+        assert found is not None
+        assert (found.memory_bytes, found.unservable, found.verdict) == (expected, "it needs more", "reject")

@@ -23,9 +23,11 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.plans import DenoisePlan, StepTiming
+from headway.core.reports import DenoiseMemory
 from headway.core.request import Content, FinishReason
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption, Watchdog
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
@@ -37,9 +39,14 @@ FRONT = NodeId("front-0")
 class Easel:
     """A DiffusionNode alone."""
 
-    def __init__(self, belief: DenoiseCost | None = None, params: DiffusionParams | None = None) -> None:
+    def __init__(
+        self,
+        belief: DenoiseCost | None = None,
+        params: DiffusionParams | None = None,
+        holdings: Holdings | None = None,
+    ) -> None:
         member = Membership(NodeId("rep-d"), 1, (FRONT,))
-        machine = DiffusionMachine(params or DiffusionParams(), belief)
+        machine = DiffusionMachine(params or DiffusionParams(), belief, holdings)
         self.node = DiffusionNode(member, machine, "m", WorkerConfig())
         self.steps: list[int] = []
         self.last = self.event(PeerJoined(0, "t", FRONT, 1))
@@ -328,3 +335,21 @@ def test_the_steps_of_one_that_gave_way_are_saved_when_its_turn_comes() -> None:
 def test_nobody_interrupts_one_that_is_being_saved() -> None:  # SPEC H3
     easel = crowded(saves=True)
     assert ([row.seq for row in plan_in(easel).rows], plan_in(easel).save) == ([1], (1,))
+
+
+def test_the_ledger_is_told_empty_after_a_cancelled_request() -> None:  # SPEC L-2: after idle every level is zero
+    memory = DenoiseMemory(10.0, 0.0, 100.0, 0.0, 0.0, 0.0, room=1 << 20)
+    easel = Easel(holdings=Holdings("rep-d", memory, COST))
+
+    def told() -> list[int]:
+        reports = [e.message.report for e in easel.last if isinstance(e, Send) and isinstance(e.message, Report)]
+        return [view.used for report in reports for view in report.accounts if view.name == "device/rep-d/bytes"]
+
+    easel.message(Submit(picture("req-1", steps=9), 1, number=1))
+    easel.event(TimerFired(NS_PER_S, "t", TimerId("report")))
+    assert told() == [110]
+    easel.event(MessageArrived(2 * NS_PER_S, "t", FRONT, Cancel(picture("req-1").id, 1)))
+    assert told() == [100]  # its plan still runs
+    done = DenoiseDone(3 * NS_PER_S, "t", easel.steps.pop(0), StepTiming(0, 10, 50))
+    easel.event(done)
+    assert told() == [0]

@@ -6,11 +6,12 @@ from tests.unit.sched.desk import Desk
 from tests.unit.sched.diffusion.pictures import COST, picture
 
 from headway.core.artifacts import Made
-from headway.core.effects import Admitted, Show
+from headway.core.effects import Admitted, Send, Show
 from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.messages import Artifacts, Cancel, Finished, Refused, Submit
+from headway.core.reports import DenoiseMemory
 from headway.core.request import DiffusionRequest, FinishReason, Slo
 from headway.cost.diffusion import left_ns
 from headway.sched.admission.quota import GpuSeconds, Quota
@@ -172,3 +173,63 @@ def test_one_that_leaves_can_still_be_cancelled() -> None:  # SPEC H2
     made.event(ClientGone(0, "t", RequestId("req-1")))
     assert made.sent(Cancel) == [("rep-a", Cancel(RequestId("req-1"), 1))]
     assert [end.reason for end in made.ends()] == [FinishReason.CANCELLED]
+
+
+MEMORY = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, room=2 * 64 * 64)  # two pictures of 64 x 64 are decoded together
+
+
+def roomy(*rooms: int) -> Desk:
+    """Replicas that have so much memory."""
+    names = tuple(f"rep-{number}" for number in range(len(rooms)))
+    made = Desk(FrontConfig(), names)
+    for name, room in zip(names, rooms, strict=True):
+        memory = replace(MEMORY, room=room)
+        made.report(name, role="diffusion", model="m", denoise_cost=SLOW, denoise_memory=memory)
+    return made
+
+
+def test_what_fits_nowhere_is_refused_on_arrival_with_needed_and_present_bytes() -> None:
+    # SPEC F5, FramePack#25, ai-toolkit PR#819: out of memory after all steps are paid
+    made = roomy(2 * 64 * 64, 3 * 64 * 64)
+    made.arrive(picture("req-1", n=4))
+    (end,) = made.ends()
+    assert end.error is not None
+    assert (end.reason, end.error.status, end.error.code) == (FinishReason.REJECTED, 400, "unservable")
+    assert not end.error.waiting_helps
+    for words in (f"needs {4 * 64 * 64} bytes", f"rep-1 has {3 * 64 * 64}", "a smaller size or fewer pictures"):
+        assert words in end.error.message
+    made.close("req-1")
+    assert made.node.explain(picture("req-2", n=4), 0).unservable == end.error.message.replace("req-1", "req-2")
+
+
+def test_what_fits_somewhere_goes_there() -> None:
+    made = roomy(2 * 64 * 64, 4 * 64 * 64)
+    made.arrive(picture("req-1", n=4))
+    assert [effect.dst for effect in made.last if isinstance(effect, Send)] == ["rep-1"]
+    shown = {each.replica: each.reason for each in made.node.explain(picture("req-2", n=4), 0).replicas}
+    assert "needs 16384 bytes" in shown[NodeId("rep-0")]
+    figures = made.node.replica_figures(0)
+    assert [one.memory_room_bytes for one in figures] == [2 * 64 * 64, 4 * 64 * 64]
+
+
+def test_a_smaller_model_takes_what_does_not_fit() -> None:  # SPEC F5
+    made = Desk(FrontConfig(routes={"m": RouteConfig(fallbacks=("small",))}), ("rep-a", "rep-b"))
+    made.report("rep-a", role="diffusion", model="m", denoise_cost=SLOW, denoise_memory=MEMORY)
+    made.report("rep-b", role="diffusion", model="small", denoise_cost=SLOW)
+    made.arrive(picture("req-1", n=4, allow_degrade=("model",)))
+    assert [effect.dst for effect in made.last if isinstance(effect, Send)] == ["rep-b"]
+
+
+def test_a_checkpoint_is_in_the_ledger_until_its_request_is_closed() -> None:  # SPEC L-2
+    def kept() -> int:
+        (found,) = [view for view in made.node.ledger.views() if view.name == "gateway/checkpoint_bytes"]
+        return found.used
+
+    made = desk()
+    made.arrive(picture("req-1", steps=9, begun=2, checkpoint=b"x" * 10, save_every=1))
+    assert kept() == 10
+    for steps, size in ((3, 30), (4, 20)):
+        made.message("rep-a", Artifacts(RequestId("req-1"), 1, (Made("checkpoint", b"x" * size, steps=steps),)))
+        assert kept() == size
+    over(made)
+    assert kept() == 0

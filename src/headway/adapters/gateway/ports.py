@@ -82,6 +82,8 @@ class PictureEstimate(msgspec.Struct, frozen=True):
     wait_s: float
     verdict: str
     degraded: dict[str, int | str] = {}  # with what is taken away; msgspec copies the default
+    memory_bytes: int | None = None  # beside the weights, at its peak; None: its replica does not tell
+    unservable: str | None = None  # why no replica can ever run it
 
     @property
     def eta_s(self) -> float:

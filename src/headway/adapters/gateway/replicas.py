@@ -59,5 +59,7 @@ def shown(figures: ReplicaFigures) -> JsonObject:
         "running": figures.running,
         "source": figures.source,
         "age_ms": None if figures.age_ns is None else ms_from_ns(figures.age_ns),
+        "memory_room_bytes": figures.memory_room_bytes,
+        "memory_used_bytes": figures.memory_used_bytes,
         "reason": figures.reason,
     }

@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 import torch
 
-from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StageTimes
+from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StagePeaks, StageTimes
 from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, NewDenoise, StepTiming
+from headway.core.ports import DeviceMemory
 from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.engines.diffusion.batch import Batcher, alike
@@ -19,6 +20,7 @@ from headway.engines.diffusion.families.protocol import Frames, Size, Work
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
+from headway.engines.diffusion.peaks import PeakCount, counter_of, memory_of, peaks_of
 from headway.engines.diffusion.rows import BadCheckpoint, Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
 
@@ -48,6 +50,9 @@ class DiffusionEngine:
         self._batcher = Batcher(loaded.family, settings.pictures_max)
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
+        self.tile_pixels = settings.tile_pixels
+        self._count: PeakCount | None = None  # while what a plan holds is counted
+        self._laps: list[tuple[int, int]] = []
 
     @property
     def description(self) -> str:
@@ -71,13 +76,16 @@ class DiffusionEngine:
             for new in plan.new:
                 self._begin(new, spent)
             rows = self._rows_of(plan)
+            self._lap()
             began = self._now()
             self._steps(plan, rows)
             spent.denoise_ns = self._now() - began
+            self._lap()
             began = self._now()
             decodes = self._decodes(rows)
             made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes))]
             spent.vae_decode_ns = self._now() - began
+            self._lap()
             is_void = False
         finally:
             if is_void:
@@ -92,7 +100,26 @@ class DiffusionEngine:
             spent.vae_decode_ns,
             self.embeddings.hits - hits,
         )
-        return Denoised(StepTiming(launched, launched, self._now()), stages, tuple(made), tuple(self._failed))
+        timing = StepTiming(launched, launched, self._now())
+        return Denoised(timing, stages, tuple(made), tuple(self._failed), self.embeddings.bytes)
+
+    def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
+        """`run`, counting what its stages hold here; what other processes hold for them is not counted."""
+        self._laps = []
+        try:
+            with counter_of(self._loaded.device) as self._count:
+                done = self.run(plan)
+        finally:
+            self._count = None
+        return done, peaks_of(self._laps, self._loaded.device)
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Of an accelerator; None: it computes in the memory of its host."""
+        return memory_of(self._loaded.device)
+
+    def _lap(self) -> None:
+        if self._count is not None:
+            self._laps.append(self._count.lap())
 
     def close(self) -> None:
         """End what the stages hold."""

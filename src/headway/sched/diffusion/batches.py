@@ -2,29 +2,33 @@
 
 from collections.abc import Sequence
 
+from headway.core.decisions import Alternative, Decision
 from headway.core.plans import DenoisePlan, DenoiseRow
 from headway.core.request import DiffusionRequest
-from headway.core.units import NS_PER_S, Ns
+from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.params import DiffusionParams, largest_batch
-from headway.sched.diffusion.protocols import Item
+from headway.sched.diffusion.protocols import Item, Rank
 from headway.sched.diffusion.queue import WaitingLine
 
 
 class Batches:
     """Asks; it moves no request."""
 
-    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None) -> None:
-        self._params, self._belief = params, belief
+    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None, holdings: Holdings) -> None:
+        self._params, self._belief, self._holdings = params, belief, holdings
 
     def of(self, head: Item, line: WaitingLine) -> list[Item]:
-        """The head, and as many of its key that have come as far as fit the cap, the gain and the duration."""
+        """The head, and as many of its key that have come as far as fit the cap, the memory, gain and duration."""
         request = head.request
         cap = largest_batch(self._params, request.shape)
         room = 1 if request.deterministic else max(1, cap // request.n)
         alike = [item for item in line.alike(head, room + 1) if item is not head]
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]
-        while len(together) > 1 and not self._pays(request, len(together)):
+        while len(together) > 1 and not (
+            self._holdings.has_room(request, len(together)) and self._pays(request, len(together))
+        ):
             together.pop()
         return together
 
@@ -57,3 +61,11 @@ def plan_of(batch: Sequence[Item], count: int, step: int = 0) -> DenoisePlan:
     steps, skipped = request.steps, request.skipped_steps
     rows = tuple(DenoiseRow(item.seq, item.done, count, steps, request.n, skipped) for item in batch)
     return DenoisePlan(step + 1, step, rows, request.height, request.width, shape=request.shape)
+
+
+def formed(order: str, ranked: Sequence[tuple[Rank, Item]], size: int, at_ns: Ns) -> Decision:
+    """The first of `ranked` begins, in a batch of `size`."""
+    head = ranked[0][1]
+    others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
+    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}"
+    return Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id)

@@ -10,14 +10,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
+from headway.core.decisions import ALTERNATIVES_MAX, Decision
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest, LoraUse
-from headway.core.units import Ns, ns_from_s, s_from_ns
+from headway.core.units import Ns, ns_from_s
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.sched.diffusion.batches import Batches, plan_of
+from headway.sched.diffusion.batches import Batches, formed, plan_of
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.limits import Pixels, check_request
 from headway.sched.diffusion.params import DiffusionParams, check, order_policy
 from headway.sched.diffusion.preemption import Preempter
@@ -30,12 +31,14 @@ _NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 class DiffusionMachine:
     """One plan is open at a time, one batch runs at a time. `belief`: None where nobody knows what steps take."""
 
-    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None = None) -> None:
+    def __init__(
+        self, params: DiffusionParams, belief: DenoiseCost | None = None, holdings: Holdings | None = None
+    ) -> None:
         check(params, belief)
-        self._params, self._belief = params, belief
+        self._params, self._belief, self.holdings = params, belief, holdings or Holdings()
         self._pixels: Pixels = (params.pixels_min, params.pixels_max)
         order = order_policy(params, belief)
-        self._line, self._batches = WaitingLine(order), Batches(params, belief)
+        self._line, self._batches = WaitingLine(order), Batches(params, belief, self.holdings)
         self._turns = order if isinstance(order, TurnPolicy) else None
         self._preempter = None
         if params.preempt is not None and belief is not None:
@@ -56,12 +59,15 @@ class DiffusionMachine:
     def add(self, request: DiffusionRequest) -> int:
         """Queue a request, from its beginning or its checkpoint. Raises RequestError for what never fits."""
         check_request(request, self.pixels)
+        self.holdings.check(request)
         self._last_seq += 1
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
         item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
         if self._turns is not None:
             self._turns.observe(Waits(item, frozenset(self._turns.party(held) for held in self._items.values())))
         self._items[item.seq] = item
+        if request.checkpoint:
+            self.holdings.keeps(item, request.checkpoint)
         self._line.add(item)
         return item.seq
 
@@ -85,8 +91,10 @@ class DiffusionMachine:
     def over(self, seq: int) -> None:
         """Forget a request that the engine has forgotten: its pictures are made, or it failed there."""
         item = self._items.pop(seq, None)
-        if item is not None and not self._line.remove(item):
-            self._batch.remove(item)
+        if item is not None:
+            self.holdings.over(item)
+            if not self._line.remove(item):
+                self._batch.remove(item)
 
     def plan(self, at_ns: Ns = 0) -> DenoisePlan | None:
         """Plan the next denoise steps; None when a plan is open or nobody waits. `at_ns` stamps what is decided."""
@@ -110,7 +118,9 @@ class DiffusionMachine:
             show=tuple(item.seq for item in batch if item.shows_after(count)),
         )
         for item in batch:
+            self.holdings.enters(item)
             item.is_known = True
+        self.holdings.runs(self._open.step, batch)
         self._step, self._merges = self._step + 1, 0
         return self._open
 
@@ -124,20 +134,17 @@ class DiffusionMachine:
         if switch is None:
             return
         resident = sum(item.is_known for item in self._items.values()) - len(batch)
-        if not preempter.fits(batch, resident):
+        if not (preempter.fits(batch, resident) and self.holdings.has_room(switch.head.request)):
             if any(item.saved is None or item.saved[0] != item.done for item in batch):
                 self._is_saving = True
                 return
             for item in batch:
                 self._to_host(item)
-        others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for item in batch[:ALTERNATIVES_MAX])
-        head = switch.head.request.id
+        self._decisions += switch.decisions(batch, at_ns)
         for item in batch:
             item.preemptions += 1
             self._line.add(item)
             self._interrupted.append(item.seq)
-            name = item.request.id
-            self._decisions.append(Decision("step", at_ns, "interrupt", head, switch.reason, others, name))
         self._preemptions += len(batch)
         self._batch = []
 
@@ -146,6 +153,7 @@ class DiffusionMachine:
         assert item.saved is not None  # it was asked for
         done, body = item.saved
         item.request, item.saved = replace(item.request, begun=done, checkpoint=body), None
+        self.holdings.leaves(item)
         item.is_known = False
         self._leave.append(item.seq)
 
@@ -161,10 +169,7 @@ class DiffusionMachine:
             self._merges = bool(self._merged) + bool(wanted)  # out by the pristine copy, and in
             self._merged = wanted
         if len(ranked) > 1:
-            work_s = s_from_ns(head.work_ns)
-            reason = f"{self._params.order.type}: {work_s:.2f} s of work, a batch of {len(self._batch)}"
-            others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
-            self._decisions.append(Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id))
+            self._decisions.append(formed(self._params.order.type, ranked, len(self._batch), at_ns))
 
     def done(
         self,
@@ -180,6 +185,7 @@ class DiffusionMachine:
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
+        self.holdings.ran(step)
         if self._belief is not None and took_ns is not None and not failed:
             self._belief.observe(plan, took_ns)
         gone = {row.seq for row in plan.rows if row.start + row.count == row.total or row.seq in failed}
@@ -192,6 +198,7 @@ class DiffusionMachine:
             item.done += row.count
             if self._is_saving and row.seq in saved:
                 item.saved = item.done, saved[row.seq]
+                self.holdings.keeps(item, saved[row.seq])
             if self._turns is not None and took_ns is not None:
                 self._turns.observe(Used(item, took_ns // len(plan.rows)))
             if row.start + row.count == row.total:
@@ -203,6 +210,7 @@ class DiffusionMachine:
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} failed, open is {plan.step if plan else 'none'}")
+        self.holdings.ran(step)
         lost = [seq for seq, item in self._items.items() if item.is_known]
         for seq in lost:
             self.over(seq)
@@ -288,3 +296,4 @@ class DiffusionMachine:
             raise InvariantError(f"{len(self._line)} wait and {len(self._batch)} run of {len(self._items)} requests")
         if len({(item.key, item.done) for item in self._batch}) > 1:
             raise InvariantError("a batch holds requests of different keys or steps")
+        self.holdings.check_invariants(is_idle=not self._items and self._open is None)

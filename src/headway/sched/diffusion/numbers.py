@@ -35,5 +35,5 @@ class DiffusionNumbers:
         return {"denoise_steps": self._machine.steps, "preemptions": self._machine.preemptions}
 
     def accounts(self) -> Sequence[AccountView]:
-        """It charges nothing."""
-        return ()
+        """What it holds of its device, of the host and of its cache."""
+        return self._machine.holdings.views()

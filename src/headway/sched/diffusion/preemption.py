@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.sched.diffusion.batches import Batches
 from headway.sched.diffusion.params import Preemption
@@ -17,6 +18,12 @@ class Switch(msgspec.Struct, frozen=True):
 
     head: Item
     reason: str
+
+    def decisions(self, batch: Sequence[Item], at_ns: Ns) -> list[Decision]:
+        """One for each request that gives way."""
+        others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for item in batch[:ALTERNATIVES_MAX])
+        head, reason = self.head.request.id, self.reason
+        return [Decision("step", at_ns, "interrupt", head, reason, others, item.request.id) for item in batch]
 
 
 class Preempter:

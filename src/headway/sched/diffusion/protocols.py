@@ -71,6 +71,8 @@ class Item(msgspec.Struct, eq=False):
     preemptions: int = 0
     saved: tuple[int, bytes] | None = None  # steps and checkpoint, taken to make room for others
     is_leaving: bool = False  # it goes once its next steps are saved
+    stays: int = 0  # times that the engine has forgotten it
+    kept: int = 0  # number of the checkpoint that is kept here; 0: none is
 
     def saves_after(self, count: int) -> bool:
         """True when its checkpoint is due within the next `count` steps; none is taken of what is complete."""

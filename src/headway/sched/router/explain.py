@@ -10,6 +10,7 @@ from headway.sched.router.fleet_view import Replica, expected_output
 from headway.sched.router.machine import Router
 from headway.sched.router.protocol import Explaining
 from headway.sched.router.roles import role_of
+from headway.sched.router.work import lacking
 
 
 def explain(router: Router, request: Request, at_ns: Ns) -> tuple[Explained, ...]:
@@ -82,6 +83,8 @@ def _why_not(router: Router, replica: Replica, request: Request, at_ns: Ns) -> s
     if replica.is_draining:
         return "it is draining"
     if not replica.takes(request):
+        if isinstance(request, DiffusionRequest) and (why := lacking(report, request)) is not None:
+            return why
         least, most = report.pixels
         return f"its pool takes requests of {least} to {'any number of' if most is None else most} pixels"
     if router.guard is not None and not router.guard.is_usable(replica.id, at_ns):

@@ -15,7 +15,7 @@ from headway.core.request import DiffusionRequest, Request
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.router.backlog import Backlog
 from headway.sched.router.speeds import Speed
-from headway.sched.router.work import PendingWork, pixels_of, takes
+from headway.sched.router.work import PendingWork, takes
 
 OTHERS_MAX: Final = 16.0  # requests of other fronts per own one that are believed
 SMOOTHING: Final = 0.9  # weight of the past in that proportion, per report, and in the mean prompt, per dispatch
@@ -88,10 +88,8 @@ class Replica:
         return len(self._sent)
 
     def takes(self, request: Request) -> bool:
-        """True when its pool is for requests of this size."""
-        return self.report is not None and (
-            not isinstance(request, DiffusionRequest) or takes(self.report, pixels_of(request))
-        )
+        """True when its pool is for requests of this size, and its memory large enough."""
+        return self.report is not None and takes(self.report, request)
 
     @property
     def may_be_tried(self) -> bool:

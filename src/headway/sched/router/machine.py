@@ -16,7 +16,7 @@ from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 from headway.sched.router.roles import role_of
-from headway.sched.router.work import denoise_candidate, kind_of, pixels_of, takes
+from headway.sched.router.work import denoise_candidate, kind_of, takes
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,7 +152,7 @@ class Router:
         """Return the replicas that may take the request, as they look now. An empty pool is the whole fleet."""
         role, model, is_text = role_of(request), request.model, not isinstance(request, DiffusionRequest)
         lora = None if isinstance(request, DiffusionRequest) else request.lora
-        kind, pixels = kind_of(request), pixels_of(request)
+        kind = kind_of(request)
         there = [
             replica
             for replica in self.replicas.values()
@@ -162,7 +162,7 @@ class Router:
             and (lora is None or _offers(report, lora))
             and not replica.is_draining
             and (not pool or replica.id in pool)
-            and (is_text or takes(report, pixels))
+            and (is_text or takes(report, request))
         ]
         usable = self._let_pass(there, at_ns)
         hits = self.index.hits_all(request)

@@ -13,6 +13,7 @@ from headway.core.reports import DenoiseCoefficients, ReplicaReport
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
+from headway.cost.diffusion_memory import fits, shortage
 from headway.sched.router.protocol import ReplicaView, Scored
 
 KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
@@ -96,15 +97,22 @@ class PendingWork:
         return self._unseen_ns == sum(sent.work_ns for sent in self._unseen.values())
 
 
-def takes(report: ReplicaReport, pixels: int) -> bool:
-    """True when a picture of so many pixels is of the sizes that the replica's pool is for (SPEC F5)."""
+def takes(report: ReplicaReport, request: Request) -> bool:
+    """True when a picture is of the sizes that the replica's pool is for (SPEC F5), and fits in its memory."""
+    if not isinstance(request, DiffusionRequest):
+        return True
     least, most = report.pixels
-    return least <= pixels and (most is None or pixels <= most)
+    pixels = request.height * request.width * request.frames
+    is_of_pool = least <= pixels and (most is None or pixels <= most)
+    return is_of_pool and fits(report.denoise_memory, report.denoise_cost, request)
 
 
-def pixels_of(request: Request) -> int:
-    """Pixels of a picture or of all frames; text has none."""
-    return request.height * request.width * request.frames if isinstance(request, DiffusionRequest) else 0
+def lacking(report: ReplicaReport, request: DiffusionRequest) -> str | None:
+    """Why the request does not fit in the replica's memory; None: it does, or nobody can tell."""
+    memory, cost = report.denoise_memory, report.denoise_cost
+    if memory is None or cost is None or fits(memory, cost, request):
+        return None
+    return shortage(memory, cost, request, report.replica)
 
 
 def denoise_candidate(replica: ReplicaView, item: Scored) -> Candidate:

@@ -14,4 +14,4 @@ def test_it_counts_requests_and_steps_and_no_tokens() -> None:
     assert (numbers.waiting, numbers.running, numbers.counters()) == (1, 1, {"denoise_steps": 1, "preemptions": 0})
     assert (numbers.waiting_prefill_tokens, numbers.running_kv_tokens, numbers.kv_blocks_free) == (0, 0, 0)
     assert numbers.step_cost is None
-    assert numbers.accounts() == ()
+    assert [(view.kind, view.used) for view in numbers.accounts()] == [("level", 0)] * 2  # checkpoints, prompts

@@ -5,10 +5,11 @@ from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm, report
 
 from headway.core.ids import NodeId
+from headway.core.reports import DenoiseMemory
 from headway.core.request import Request
 from headway.cost.diffusion import left_ns
 from headway.sched.router.protocol import Scored
-from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of, pixels_of, takes
+from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of, takes
 
 ONE = left_ns(COST, picture("req-0"))
 
@@ -93,6 +94,14 @@ def test_a_dispatch_that_was_sent_twice_is_counted_once() -> None:
 def test_a_pool_takes_requests_of_its_sizes_only() -> None:  # SPEC F5
     short = report("rep-a", 1, pixels=(0, 64 * 64))
     long = report("rep-b", 1, pixels=(64 * 64 + 1, None))
-    still, video = pixels_of(picture("req-2")), pixels_of(picture("req-1", frames=9))
+    still, video = picture("req-2"), picture("req-1", frames=9)
     assert [takes(short, still), takes(short, video)] == [True, False]
     assert [takes(long, still), takes(long, video)] == [False, True]
+    assert takes(long, llm("req-3"))
+
+
+def test_a_replica_takes_what_fits_in_its_memory() -> None:  # SPEC F4
+    memory = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, room=2 * 64 * 64)
+    told = report("rep-a", 1, denoise_cost=COST, denoise_memory=memory)
+    assert [takes(told, picture("req-1", n=n)) for n in (1, 2, 3)] == [True, True, False]
+    assert takes(report("rep-a", 1, denoise_cost=COST), picture("req-1", n=9))  # it does not tell

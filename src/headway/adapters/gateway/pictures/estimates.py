@@ -59,7 +59,7 @@ class PictureEstimates:
             "gpu_seconds": found.gpu_seconds,
             "price_usd": self._sheet.usd(used),
             "eta_s": found.eta_s,
-            "memory_bytes": None,  # what a replica holds beside its weights is not predicted
+            "memory_bytes": found.memory_bytes,
             "verdict": found.verdict,
             "stage_seconds": found.stages,
         }

@@ -103,8 +103,11 @@ class ImageRuns:
         return answer
 
     def check_duration(self, asked: Asked) -> None:
-        """Raise RequestError `use_async` for what a client should not wait for with an open connection."""
+        """Raise RequestError: `unservable` for what no replica has the memory for, `use_async` for what a client should
+        not wait for with an open connection."""
         found, limit = self._serving.foresee(asked.request), self._settings.limits.sync_s
+        if found is not None and found.unservable is not None:
+            raise RequestError(found.unservable, code="unservable")
         predicted = 0.0 if found is None else sum(found.stages.values())
         if predicted > limit:
             raise RequestError(

@@ -74,6 +74,8 @@ class JobDesk:
     async def _create(self, kind: JobKind, order: Order, echo: bytes) -> Created:
         request = order.asked.request
         found = self._serving.foresee(request)
+        if found is not None and found.unservable is not None:
+            raise RequestError(found.unservable, code="unservable")
         device_s = 0.0 if found is None else found.gpu_seconds
         made = await self._jobs.create(NewJob(kind, request, echo, device_s, order.key, order.webhook_url))
         names = {made.job.id} if made.is_replay else {made.job.id, order.caller.public_id}

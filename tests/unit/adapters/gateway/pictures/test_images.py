@@ -259,6 +259,21 @@ def test_an_answer_of_another_model_tells_whose_it_is_and_how_it_was_guided() ->
     run(test)
 
 
+def test_what_fits_nowhere_is_refused_as_an_answer_and_as_a_job() -> None:
+    # FramePack#25: before its steps are paid; no job is made that can only fail
+    async def test() -> None:
+        studio = Studio()
+        words = "request r needs 9 bytes, rep-0 has 8: ask for a smaller size"
+        studio.painter.predicted = PictureEstimate({"denoise": 99.0}, 99.0, 0.0, "reject", unservable=words)
+        for reply in (await studio.draw(), await studio.draw({"prefer": "respond-async"}), await studio.film()):
+            error = reply.json()["error"]
+            assert (reply.status, error["code"], error["message"]) == (400, "unservable", words)
+            assert error["type"] == "invalid_request_error"
+        assert (studio.painter.painted, studio.jobs.news) == ([], {})
+
+    run(test)
+
+
 def test_a_long_one_is_refused_unless_it_may_be_a_job() -> None:
     # SPEC H2
     async def test() -> None:
@@ -520,6 +535,8 @@ def test_an_estimate_is_known_before_the_work() -> None:
             "verdict": "admit",
             "stage_seconds": {"denoise": 1.0},
         }
+        studio.painter.predicted = PictureEstimate({"denoise": 1.0}, 1.0, 0.5, "admit", memory_bytes=777)
+        assert (await studio.post("/v1/estimates", body)).json()["memory_bytes"] == 777
         wrong = await studio.post("/v1/estimates", {**body, "body": {"prompt": "x", "stepz": 1}})
         assert wrong.json()["error"]["code"] == "unknown_parameter"
         assert studio.painter.painted == []

@@ -1,0 +1,129 @@
+"""What a diffusion request holds of a device's memory beside the weights, stage by stage (SPEC F4, G1).
+
+Held from its first step to its last are latents, solver state and embeddings; activations are there while a forward
+pass runs, and the VAE's while it decodes, so that of the last two the larger counts:
+
+needed = held + max(step, decode), each `base + unit * (tokens, token rows, pixels)`.
+
+In tokens like `cost.diffusion`: a forward pass holds some 19 tensors of the hidden width per token of every row at its
+peak (seed 003 3, `diffusion_devices.ACTIVATION_WIDTHS`), a VAE a few hundred bytes per pixel. Of a live engine all six
+numbers are fitted to peaks that its warm-up counted (`fitted`).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headway.core.artifacts import StagePeaks
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory
+from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.cost.diffusion import passes_of, tokens_of
+from headway.cost.nonnegative import solve_nonnegative
+
+MIB: Final = 1 << 20
+# Of a finished pixel, three colours each: the decoder's floats, twice again while they are rounded, and bytes. Only
+# where tiles are decoded is the picture larger than what is decoded at once.
+FRAME_BYTES: Final = 3 * (4 + 4 + 4 + 1)
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """One request that was run, and what its stages were seen to hold."""
+
+    shape: DenoiseShape
+    pictures: int
+    bytes: StagePeaks
+
+
+def held_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> int:
+    """Of one request of so many pictures, from its first step to its last."""
+    return round(memory.held_base + memory.held_token * tokens_of(cost, shape) * pictures)
+
+
+def step_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> int:
+    """Of one forward pass of so many pictures together."""
+    return round(memory.step_base + memory.step_token * _rows(memory, cost, shape, pictures))
+
+
+def decode_bytes(memory: DenoiseMemory, shape: DenoiseShape, pictures: int) -> int:
+    """Of the VAE decode of one request: its pictures go through it together, requests one after the other."""
+    whole = shape.pixels * pictures
+    at_once = _at_once(memory.tile_pixels, shape, pictures)
+    return round(memory.decode_base + memory.decode_pixel * at_once + FRAME_BYTES * (whole - at_once))
+
+
+def working_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
+    """Of a batch of `size` such requests, beside what each of them holds."""
+    shape = request.shape
+    return max(step_bytes(memory, cost, shape, size * request.n), decode_bytes(memory, shape, request.n))
+
+
+def needed_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
+    """Of a batch of `size` such requests, at its peak."""
+    return size * held_bytes(memory, cost, request.shape, request.n) + working_bytes(memory, cost, request, size)
+
+
+def fits(memory: DenoiseMemory | None, cost: DenoiseCoefficients | None, request: DiffusionRequest) -> bool:
+    """False where the request alone needs more than a replica has; True where nobody can tell."""
+    if memory is None or cost is None or memory.room is None:
+        return True
+    return needed_bytes(memory, cost, request) <= memory.room
+
+
+def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, where: str) -> str:
+    """Say of a request that does not fit what it needs, what there is, and what to do."""
+    shape, n = request.shape, request.n
+    parts = (
+        ("state", held_bytes(memory, cost, shape, n)),
+        ("a denoise step", step_bytes(memory, cost, shape, n)),
+        ("the VAE decode", decode_bytes(memory, shape, n)),
+    )
+    size = f"{shape.width}x{shape.height}"
+    frames = f", {shape.frames} frames" if shape.frames > 1 else ""
+    smaller = [("a smaller size", True), ("fewer frames", shape.frames > 1), ("fewer pictures", n > 1)]
+    advice = f"ask for {' or '.join(words for words, can_be in smaller if can_be)}"
+    if parts[2][1] > parts[1][1]:
+        advice += ", or let the operator decode in (smaller) tiles: diffusion.tile_pixels"
+    return (
+        f"request {request.id} ({size}{frames}, {n} picture(s)) needs {needed_bytes(memory, cost, request)} bytes of "
+        f"memory beside the weights ({', '.join(f'{amount} for {what}' for what, amount in parts)}); {where} has "
+        f"{memory.room}: {advice}"
+    )
+
+
+def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, tile_pixels: int | None = None) -> DenoiseMemory:
+    """Least squares by relative error of what was counted, raised until no count lies above it."""
+    none = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, tile_pixels=tile_pixels)
+    held = [(float(tokens_of(cost, one.shape) * one.pictures), one.bytes.held_bytes) for one in peaks]
+    step = [(_rows(none, cost, one.shape, one.pictures), one.bytes.step_bytes) for one in peaks]
+    at_once = [float(_at_once(tile_pixels, one.shape, one.pictures)) for one in peaks]
+    decode = [(size, _without_frames(one, tile_pixels)) for size, one in zip(at_once, peaks, strict=True)]
+    return DenoiseMemory(*_line(held), *_line(step), *_line(decode), tile_pixels=tile_pixels)
+
+
+def _rows(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> float:
+    """Tokens of all rows of a forward pass."""
+    together = pictures if memory.pictures_max is None else min(pictures, memory.pictures_max)
+    return float(tokens_of(cost, shape) * together * passes_of(cost, shape))
+
+
+def _at_once(tile_pixels: int | None, shape: DenoiseShape, pictures: int) -> int:
+    frame = shape.height * shape.width
+    return (frame if tile_pixels is None else min(frame, tile_pixels)) * shape.frames * pictures
+
+
+def _without_frames(one: Peak, tile_pixels: int | None) -> int:
+    whole = one.shape.pixels * one.pictures
+    return max(0, one.bytes.decode_bytes - FRAME_BYTES * (whole - _at_once(tile_pixels, one.shape, one.pictures)))
+
+
+def _line(counted: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Base and unit. Of one size alone nothing can be told apart: all of it is taken to grow with the size."""
+    seen = [(size, amount) for size, amount in counted if amount > 0]
+    if not seen:
+        return 0.0, 0.0
+    if len({size for size, _ in seen}) == 1:
+        return 0.0, max(amount / size for size, amount in seen)
+    base, unit = solve_nonnegative([(1.0 / amount, size / amount) for size, amount in seen], [1.0] * len(seen))
+    short = max(amount / (base + unit * size) for size, amount in seen)
+    return base * max(1.0, short), unit * max(1.0, short)

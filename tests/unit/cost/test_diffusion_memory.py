@@ -1,0 +1,105 @@
+"""What a request holds beside the weights (SPEC F4, G1)."""
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.sched.diffusion.pictures import COST, picture
+
+from headway.core.artifacts import StagePeaks
+from headway.core.reports import DenoiseMemory
+from headway.core.request import DenoiseShape
+from headway.cost.diffusion_memory import (
+    FRAME_BYTES,
+    Peak,
+    decode_bytes,
+    fits,
+    fitted,
+    held_bytes,
+    needed_bytes,
+    shortage,
+    step_bytes,
+)
+
+# A picture of 64 x 64 has 16 tokens and 4096 pixels.
+MEMORY = DenoiseMemory(100.0, 2.0, 1000.0, 5.0, 0.0, 3.0, room=50_000)
+SMALL, LARGE = DenoiseShape(64, 64, passes=1), DenoiseShape(128, 128, passes=1)
+
+
+def test_the_larger_of_step_and_decode_is_needed_beside_the_state() -> None:
+    assert needed_bytes(MEMORY, COST, picture("req-1")) == (100 + 2 * 16) + 3 * 4096
+    many = replace(MEMORY, step_token=5000.0)
+    assert needed_bytes(many, COST, picture("req-1")) == (100 + 2 * 16) + (1000 + 5000 * 16)
+
+
+def test_rows_of_a_batch_are_stepped_together_and_decoded_one_after_the_other() -> None:
+    alone, three = (needed_bytes(MEMORY, COST, picture("req-1"), size) for size in (1, 3))
+    assert three - alone == 2 * (100 + 2 * 16)  # the decode is the larger part, and is of one
+    assert step_bytes(MEMORY, COST, SMALL, 3) == 1000 + 5 * 16 * 3
+    assert step_bytes(MEMORY, COST, replace(SMALL, passes=2), 3) == 1000 + 5 * 16 * 3 * 2
+
+
+def test_a_request_for_more_pictures_than_run_together_takes_several_passes() -> None:
+    bounded = replace(MEMORY, pictures_max=4)
+    assert step_bytes(bounded, COST, SMALL, 10) == step_bytes(MEMORY, COST, SMALL, 4)
+    assert held_bytes(bounded, COST, SMALL, 10) == 100 + 2 * 16 * 10
+
+
+def test_tiles_bound_what_is_decoded_at_once_and_not_the_frames_themselves() -> None:
+    tiled = replace(MEMORY, tile_pixels=1024)
+    assert decode_bytes(MEMORY, SMALL, 1) == 3 * 4096
+    assert decode_bytes(tiled, SMALL, 1) == 3 * 1024 + FRAME_BYTES * 3072
+    assert decode_bytes(tiled, DenoiseShape(64, 64, 9), 1) == 9 * decode_bytes(tiled, SMALL, 1)
+
+
+def test_nothing_is_refused_where_nobody_can_tell() -> None:
+    large = picture("req-1", size=2048)
+    assert not fits(MEMORY, COST, large)
+    for memory, cost in ((None, COST), (MEMORY, None), (replace(MEMORY, room=None), COST)):
+        assert fits(memory, cost, large)
+
+
+def test_a_shortage_says_what_is_needed_what_there_is_and_what_to_do() -> None:  # FramePack#25, ai-toolkit PR#819
+    asked = picture("req-1", size=128, n=2)
+    words = shortage(MEMORY, COST, asked, "rep-0")
+    assert f"needs {needed_bytes(MEMORY, COST, asked)} bytes" in words
+    assert f"{3 * 2 * 128 * 128} for the VAE decode" in words
+    assert "rep-0 has 50000: ask for a smaller size or fewer pictures" in words
+    assert "diffusion.tile_pixels" in words
+    stepping = shortage(replace(MEMORY, step_token=1e6), COST, asked, "rep-0")
+    assert "tile_pixels" not in stepping  # tiles would not help
+
+
+def seen(shape: DenoiseShape, pictures: int) -> Peak:
+    held, step = held_bytes(MEMORY, COST, shape, pictures), step_bytes(MEMORY, COST, shape, pictures)
+    return Peak(shape, pictures, StagePeaks(held, step, decode_bytes(MEMORY, shape, pictures)))
+
+
+def test_counts_that_follow_the_formula_are_found_again() -> None:
+    found = fitted([seen(SMALL, 1), seen(LARGE, 1), seen(SMALL, 4)], COST)
+    for shape, pictures in ((DenoiseShape(96, 64, passes=1), 2), (DenoiseShape(256, 256, passes=1), 1)):
+        assert held_bytes(found, COST, shape, pictures) == pytest.approx(
+            held_bytes(MEMORY, COST, shape, pictures), abs=2
+        )
+        assert step_bytes(found, COST, shape, pictures) == pytest.approx(
+            step_bytes(MEMORY, COST, shape, pictures), abs=2
+        )
+        assert decode_bytes(found, shape, pictures) == pytest.approx(decode_bytes(MEMORY, shape, pictures), abs=2)
+
+
+def test_no_count_lies_above_what_is_predicted() -> None:
+    peaks = [Peak(SMALL, 1, StagePeaks(9, 900, 90)), Peak(LARGE, 1, StagePeaks(60, 2000, 100))]
+    peaks.append(Peak(SMALL, 4, StagePeaks(20, 3000, 300)))
+    found = fitted(peaks, COST)
+    for peak in peaks:
+        assert held_bytes(found, COST, peak.shape, peak.pictures) >= peak.bytes.held_bytes
+        assert step_bytes(found, COST, peak.shape, peak.pictures) >= peak.bytes.step_bytes
+        assert decode_bytes(found, peak.shape, peak.pictures) >= peak.bytes.decode_bytes
+
+
+def test_of_one_size_alone_all_is_taken_to_grow_with_it() -> None:  # rather too much than too little
+    found = fitted([Peak(SMALL, 1, StagePeaks(160, 1600, 4096))], COST)
+    assert (found.held_base, found.held_token, found.step_token, found.decode_pixel) == (0.0, 10.0, 100.0, 1.0)
+
+
+def test_a_stage_in_another_process_holds_nothing_here() -> None:
+    found = fitted([Peak(SMALL, 1, StagePeaks(160, 1600, 0)), Peak(LARGE, 1, StagePeaks(640, 6400, 0))], COST)
+    assert decode_bytes(found, LARGE, 3) == 0
