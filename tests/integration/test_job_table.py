@@ -241,6 +241,20 @@ def test_status_is_queued_until_the_first_step(database: Database) -> None:
     assert seen == [("queued", 0), ("in_progress", 10)]
 
 
+def test_progress_does_not_fall_when_an_attempt_goes_on_from_a_checkpoint(database: Database) -> None:  # 3DAIGC-API#4
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    seen = []
+    for done in (7, 5, 6, 8):  # a checkpoint at step 5 is what was left of the first seven
+        node.keep(KeepRow(RequestId("job-1"), 1, 15 * S, "denoise", done))
+        found = clients.find("job-1", None)
+        assert found is not None
+        view = found.view()
+        seen.append((view.done, view.steps))
+    assert seen == [(7, 10), (7, 10), (7, 10), (8, 10)]
+
+
 def test_one_tenant_does_not_see_or_change_anothers_jobs(database: Database) -> None:
     _, clients = tables(database)
     places = Places(database)

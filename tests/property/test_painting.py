@@ -94,7 +94,7 @@ def test_every_request_ends_once_with_its_own_pictures(
     judge(studio.run(wanted), wanted)
 
 
-@pytest.mark.parametrize("order", ["sjf", "least_slack"])
+@pytest.mark.parametrize("order", ["sjf", "least_slack", "drr"])
 def test_a_crowded_hour_with_a_death_every_minute(order: str) -> None:  # vllm-omni PR#2729
     rng = Random(f"crowd-{order}")
     preempt = Preemption(times_max=3, resident_max=2, price_s=0.0)

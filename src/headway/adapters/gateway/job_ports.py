@@ -46,7 +46,7 @@ class JobView(msgspec.Struct, frozen=True):
     model: ModelId
     state: str
     status: JobStatus
-    progress: int  # 0 to 100; 100 only when completed
+    progress: int  # 0 to 100, by steps alone; 100 only when completed
     created_at: int  # Unix seconds, as all of these
     completed_at: int | None = None  # also of a failed one
     expires_at: int | None = None  # its objects are deleted then; None until it is over
@@ -61,6 +61,8 @@ class JobView(msgspec.Struct, frozen=True):
     restarts: int = 0  # times that it began anew, because its checkpoint could not be used
     restart_reason: str | None = None  # of the last one
     is_held: bool = False  # the queue of its model is paused
+    done: int = 0  # denoise steps, of `steps`; it never falls, unless the job begins anew
+    steps: int = 0  # 0: not told
 
     @property
     def ran(self) -> ModelId:

@@ -104,6 +104,8 @@ class JobRecord(msgspec.Struct, frozen=True):
             restarts=self.restarts,
             restart_reason=self.restart_reason,
             is_held=self.is_held and self.state not in OVER,
+            done=self.done,
+            steps=self.steps,
         )
 
 

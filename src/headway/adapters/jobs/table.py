@@ -145,7 +145,8 @@ class NodeTable:
             .values(
                 until_ns=effect.until_ns,
                 state=effect.state,
-                done=effect.done,
+                # An attempt that goes on from a checkpoint does again what was shown as done.
+                done=case((jobs.c.done > effect.done, jobs.c.done), else_=effect.done),
                 has_begun=True if effect.done else jobs.c.has_begun,
             )
         )

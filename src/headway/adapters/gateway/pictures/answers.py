@@ -135,9 +135,10 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True):
     output_format: str
     partial_image_index: int | msgspec.UnsetType = msgspec.UNSET
     index: int = 0  # which of n pictures
+    progress: int | msgspec.UnsetType = msgspec.UNSET  # hundredths of its believed time
 
 
-def partial_event(kind: str, asked: Asked, made: Made, index: int, created: int) -> bytes:
+def partial_event(kind: str, asked: Asked, made: Made, index: int, created: int, progress: int) -> bytes:
     """Render a picture on its way, the first of n; `kind` is image_generation or image_edit."""
     name = f"{kind}.partial_image"
     frame = _Frame(
@@ -147,6 +148,7 @@ def partial_event(kind: str, asked: Asked, made: Made, index: int, created: int)
         size=asked.size,
         output_format=asked.request.content.form,
         partial_image_index=index,
+        progress=progress,
     )
     return _event(name, _encode(frame))
 

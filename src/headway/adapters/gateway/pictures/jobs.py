@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from headway.adapters.gateway.job_ports import (
 )
 from headway.adapters.gateway.pictures.echo import ImageEcho, VideoEcho, image_echo, video_echo
 from headway.adapters.gateway.pictures.prepare import Asked
+from headway.adapters.gateway.pictures.progress import progress_of
 from headway.adapters.gateway.pictures.schema import VideoBody
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
@@ -63,20 +65,20 @@ class JobDesk:
 
     async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
         """Queue a video; return it as it stands."""
-        made = await self._create("video", order, video_echo(order.asked, body, remixed_from))
+        made = await self._create("video", order, lambda stages: video_echo(order.asked, body, remixed_from, stages))
         return self.shown(made.job)
 
     async def make_image(self, order: Order, by_url: bool) -> JsonObject:
         """Queue pictures."""
-        made = await self._create("image", order, image_echo(order.asked, by_url))
+        made = await self._create("image", order, lambda stages: image_echo(order.asked, by_url, stages))
         return self.shown(made.job)
 
-    async def _create(self, kind: JobKind, order: Order, echo: bytes) -> Created:
+    async def _create(self, kind: JobKind, order: Order, write: Callable[[Mapping[str, float]], bytes]) -> Created:
         request = order.asked.request
         found = self._serving.foresee(request)
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
-        device_s = 0.0 if found is None else found.gpu_seconds
+        device_s, echo = (0.0, write({})) if found is None else (found.gpu_seconds, write(found.stages))
         made = await self._jobs.create(NewJob(kind, request, echo, device_s, order.key, order.webhook_url))
         names = {made.job.id} if made.is_replay else {made.job.id, order.caller.public_id}
         entry = Remembered(made.job.tenant, (RequestId(made.job.id),), order.caller.trace.trace_id)
@@ -183,7 +185,7 @@ def video_object(view: JobView, sheet: PriceSheet) -> JsonObject:
         "model": view.ran,
         "requested_model": view.model,
         "status": view.status,
-        "progress": view.progress,
+        "progress": progress_of(view, echo.stages),
         "created_at": view.created_at,
         "completed_at": view.completed_at,
         "expires_at": view.expires_at,
@@ -229,7 +231,7 @@ def image_job(view: JobView, sheet: PriceSheet) -> JsonObject:
         "model": view.ran,
         "requested_model": view.model,
         "status": view.status,
-        "progress": view.progress,
+        "progress": progress_of(view, echo.stages),
         "eta_s": view.eta_s,
         "created_at": view.created_at,
         "completed_at": view.completed_at,
