@@ -97,6 +97,14 @@ class DrainBegan(msgspec.Struct, frozen=True, tag=True):
     cause: str
 
 
+class SaveAsked(msgspec.Struct, frozen=True, tag=True):
+    """What runs here of a model, None: of all, is saved at its next step boundary and goes back into the line."""
+
+    at_ns: Ns
+    cause: str
+    model: ModelId | None = None
+
+
 class JobStored(msgspec.Struct, frozen=True, tag=True):
     """A job of this gateway is in the table, or back in the line (retried, resumed, reordered)."""
 
@@ -233,6 +241,7 @@ class HookAnswered(msgspec.Struct, frozen=True, tag=True):
 JobEvent = (
     TableOpened
     | DrainBegan
+    | SaveAsked
     | JobStored
     | RowsSeen
     | RowClaimed

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from headway.adapters.gateway.queue_ports import QueueView, Running
 from headway.adapters.jobs.holds import ALL
-from headway.core.ids import RequestId
-from headway.core.jobs import JobEvent, RowLost
+from headway.core.ids import ModelId, RequestId
+from headway.core.jobs import JobEvent, RowLost, SaveAsked
 from headway.core.units import Ns
 from headway.live.jobs_table import Feed, Tables
 
@@ -26,6 +26,9 @@ class QueueDesk:
         taken = await self._tables.ask(lambda: self._tables.queue.hold(model, running, self._now_ns()))
         for job, attempt in taken:
             self._feed(_lost(job, attempt))
+        if running == "checkpoint":  # jobs of other gateways go with the next checkpoint that is due
+            asked = None if model == ALL else ModelId(model)
+            self._feed(lambda at_ns: SaveAsked(at_ns, "queue", asked))
         return await self.view()
 
     async def release(self, model: str | None) -> QueueView:

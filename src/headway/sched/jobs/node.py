@@ -27,6 +27,7 @@ from headway.core.jobs import (
     RowLost,
     RowsSeen,
     RowUnknown,
+    SaveAsked,
     TableOpened,
 )
 from headway.core.units import NS_PER_S, Ns, ns_from_s
@@ -77,6 +78,8 @@ class JobNode:
             case DrainBegan():
                 self._is_open = False
                 self.runs.drain()
+            case SaveAsked():
+                self.runs.hand_back(event.model)
             case JobStored():
                 self._line.store(event.row)
             case RowsSeen():

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from headway.core.errors import InvariantError
-from headway.core.ids import RequestId
+from headway.core.ids import ModelId, RequestId
 from headway.core.job_effects import (
     CompleteRow,
     FailRow,
@@ -75,10 +75,14 @@ class Runs:
             self._out.append(StartJob(row, self.cadence.every(row)))
 
     def drain(self) -> None:
-        """Stop what runs, saved as far as it has come, and hand it back."""
+        """Begin nothing more, and hand back what runs."""
         self._is_draining = True
+        self.hand_back(None)
+
+    def hand_back(self, model: ModelId | None) -> None:
+        """Stop what runs of it, None: of all, saved as far as it has come, and put it back into the line."""
         for run in self._runs.values():
-            if run.phase == "running":
+            if run.phase == "running" and model in (None, run.row.model):
                 run.phase = "handing"
                 self._out.append(StopJob(run.row.job, run.row.attempt, saves=True))
 

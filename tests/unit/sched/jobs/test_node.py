@@ -41,6 +41,7 @@ from headway.core.jobs import (
     RowLost,
     RowsSeen,
     RowUnknown,
+    SaveAsked,
     TableOpened,
 )
 from headway.core.units import NS_PER_S
@@ -253,6 +254,17 @@ def test_what_a_job_was_saved_with_at_the_end_of_its_process_is_written_before_i
     assert [(effect.done, effect.key) for effect in only(saved, SaveCheckpoint)] == [(5, "key-5")]
     end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
     assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 0)]  # it came to a checkpoint
+
+
+def test_only_jobs_of_the_model_that_is_paused_are_saved_and_handed_back() -> None:
+    node = opened()
+    claimed(node)
+    assert not node.handle(SaveAsked(S, "queue", ModelId("other")))
+    (stop,) = only(node.handle(SaveAsked(S, "queue", row("job-1").model)), StopJob)
+    assert stop.saves
+    assert not only(node.handle(SaveAsked(S, "queue")), StopJob)  # it was asked already
+    end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
+    assert [e.not_before_ns for e in only(end, RequeueRow)] == [S]
 
 
 def test_jobs_that_nobody_began_expire() -> None:

@@ -16,7 +16,7 @@ from headway.core.errors import CapacityError, RequestError
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/queue/pause`. Without `model` every model's queue is paused.
 
-    `running`: jobs that run are finished; or stop when their next checkpoint is stored; or stop at the next step.
+    `running`: jobs that run are finished; or stop once they are saved at the next step; or stop at the next step.
     """
 
     model: Name | None = None
