@@ -8,24 +8,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 
-typedef float v8 __attribute__((vector_size(32), aligned(4)));
-typedef int32_t i8 __attribute__((vector_size(32), aligned(4)));
-typedef uint32_t u8 __attribute__((vector_size(32), aligned(4)));
+#include "draw.h"
+#include "vectors.h"
 
-#ifdef __clang__
-#define LANES(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-#define LANES(x, y, ...) __builtin_shuffle(x, y, i8{__VA_ARGS__})
-#endif
-
-static inline v8 load(const float* p) { return *(const v8*)p; }
-static inline void store(float* p, v8 x) { *(v8*)p = x; }
-static inline v8 splat(float x) { return v8{x, x, x, x, x, x, x, x}; }
-static inline float total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 // The sixteen weights of one k in a panel. bf16 weights n and n + 8 share a word, so that one load and two operations
 // widen all sixteen; converting them in order takes twice as many and costs a batch of 8 half its speed.
 static inline void load_weights(const float* p, v8* b) {
@@ -36,25 +24,6 @@ static inline void load_weights(const uint16_t* p, v8* b) {
   const u8 pairs = *(const u8*)p;
   b[0] = (v8)(pairs << 16);
   b[1] = (v8)(pairs & 0xFFFF0000u);
-}
-
-// exp by range reduction and the degree-5 minimax polynomial of Cephes expf; arguments below -87.3 give 0.
-static inline v8 exp8(v8 x) {
-  i8 alive = x > splat(-87.3f);
-  v8 clipped = x > splat(88.3f) ? splat(88.3f) : (alive ? x : splat(0.f));
-  v8 scaled = clipped * splat(1.44269504088896341f) + splat(12582912.f);  // 1.5 * 2^23: rounds to an integer
-  v8 whole = scaled - splat(12582912.f);
-  v8 r = clipped - whole * splat(0.693359375f);
-  r = r - whole * splat(-2.12194440e-4f);
-  v8 y = splat(1.9875691500e-4f);
-  y = y * r + splat(1.3981999507e-3f);
-  y = y * r + splat(8.3334519073e-3f);
-  y = y * r + splat(4.1665795894e-2f);
-  y = y * r + splat(1.6666665459e-1f);
-  y = y * r + splat(5.0000001201e-1f);
-  y = y * r * r + r + splat(1.f);
-  i8 exponent = (__builtin_convertvector(whole, i8) + 127) << 23;
-  return alive ? y * (v8)exponent : splat(0.f);
 }
 
 // y[M, N] = x[M, K] @ w[N, K]^T. Weights lie in panels of 16 outputs: [ceil(N / 16), K, 16]. A decode step reads every
@@ -143,8 +112,9 @@ static inline v8 held(v8 x) {
 }
 
 // Query heads that share a KV head are taken three at a time: twelve sums, three queries and one key fill the sixteen
-// registers of AVX2, and every key and value is loaded once for all three.
-constexpr int together = 3, most_queries = 32, most_keys = 64;
+// registers of AVX2, and every key and value is loaded once for all three. Many rows of a sequence go as a tile of six
+// queries by sixteen keys, over keys laid across.
+constexpr int together = 3, side = 6, most_queries = 96, most_keys = 64, few_queries = 12;
 
 // score[i][j] = q[i] . k[j] for a whole block, which lies whole in memory however many of its keys are seen.
 template <int Q>
@@ -170,6 +140,57 @@ static inline void dots(const float* q, int64_t width, const float* k, int64_t s
   }
 }
 
+constexpr int lanes[8] = {0, 2, 1, 3, 4, 6, 5, 7};  // as `totals` adds them; lane i is added as the lanes[i]th
+
+// Sixteen keys across: of every lane of `dots`, [8, D / 8, 16]. Six queries by sixteen keys take the same sums lane after
+// lane, and add them up in the same tree.
+static inline void dots_across(const float* q, int64_t width, const float* across, int D, float* score) {
+  v8 left[3][side][2];
+#pragma GCC unroll 1
+  for (int n = 0; n < 8; n++) {
+    v8 s[side][2];
+    for (int i = 0; i < side; i++) s[i][0] = s[i][1] = splat(0.f);
+#pragma GCC unroll 1
+    for (int d = lanes[n]; d < D; d += 8, across += 16) {
+      const v8 low = held(load(across)), high = held(load(across + 8));
+      for (int i = 0; i < side; i++) {
+        const v8 query = held(splat(q[i * width + d]));
+        s[i][0] = query * low + s[i][0];
+        s[i][1] = query * high + s[i][1];
+      }
+    }
+    int level = 0;
+    for (; n >> level & 1; level++)
+      for (int i = 0; i < side; i++)
+        for (int h = 0; h < 2; h++) s[i][h] = left[level][i][h] + s[i][h];
+    for (int i = 0; i < side; i++)
+      for (int h = 0; h < 2; h++)
+        if (n < 7) left[level][i][h] = s[i][h];
+        else store(score + i * most_keys + 8 * h, s[i][h]);
+  }
+}
+
+// Eight keys, [8, D], into eight columns of sixteen.
+static inline void lay_across(const float* k, int64_t stride, int D, float* across) {
+  for (int d = 0; d < D; d += 8) {
+    v8 a[8], b[8];
+    for (int i = 0; i < 8; i++) a[i] = load(k + i * stride + d);
+    for (int i = 0; i < 8; i += 2) {
+      b[i] = LANES(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+      b[i + 1] = LANES(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+      for (int e = 0; e < 2; e++) {
+        a[i + 2 * e] = LANES(b[i + e], b[i + e + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        a[i + 2 * e + 1] = LANES(b[i + e], b[i + e + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+      }
+    for (int i = 0; i < 4; i++) {
+      store(across + (lanes[i] * D + d) * 2, LANES(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+      store(across + (lanes[i + 4] * D + d) * 2, LANES(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+    }
+  }
+}
+
 // acc[i][0 : 8 * C] += sum over keys, ascending, of weight[i][j] * v[j].
 template <int Q, int C>
 static inline void gather(float* acc, int64_t width, const float* weight, const float* v, int64_t stride, int keys) {
@@ -177,18 +198,25 @@ static inline void gather(float* acc, int64_t width, const float* weight, const 
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++) s[i][c] = load(acc + i * width + 8 * c);
   for (int j = 0; j < keys; j++) {
-    v8 w[Q];
-    for (int i = 0; i < Q; i++) w[i] = splat(weight[i * most_keys + j]);
-    for (int c = 0; c < C; c++) {
-      const v8 value = held(load(v + j * stride + 8 * c));
-      for (int i = 0; i < Q; i++) s[i][c] = w[i] * value + s[i][c];
+    v8 few[std::min(Q, C)];
+    if (C < Q) {
+      for (int c = 0; c < C; c++) few[c] = held(load(v + j * stride + 8 * c));
+      for (int i = 0; i < Q; i++) {
+        const v8 w = splat(weight[i * most_keys + j]);
+        for (int c = 0; c < C; c++) s[i][c] = w * few[c] + s[i][c];
+      }
+    } else {
+      for (int i = 0; i < Q; i++) few[i] = splat(weight[i * most_keys + j]);
+      for (int c = 0; c < C; c++) {
+        const v8 value = held(load(v + j * stride + 8 * c));
+        for (int i = 0; i < Q; i++) s[i][c] = few[i] * value + s[i][c];
+      }
     }
   }
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++) store(acc + i * width + 8 * c, s[i][c]);
 }
 
-static inline v8 larger(v8 a, v8 b) { return a > b ? a : b; }
 static inline float largest(v8 x) {
   x = larger(x, LANES(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
   x = larger(x, LANES(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
@@ -204,79 +232,136 @@ struct Paged {
   float scale;
 };
 
-// Queries of one row against `keys` keys of one block: softmax as it runs.
-template <int Q>
-static inline void fold(const float* q, float* acc, int64_t width, float* peak, float* sum, const float* k,
-                        const float* v, int64_t stride, int D, int block, int keys) {
-  alignas(32) float score[Q * most_keys];
-  dots<Q>(q, width, k, stride, D, block, score);
-  for (int i = 0; i < Q; i++) {
-    float* mine = score + i * most_keys;
-    for (int j = keys; j < block; j++) mine[j] = -std::numeric_limits<float>::infinity();
-    v8 tops = load(mine);
-    for (int j = 8; j < block; j += 8) tops = larger(load(mine + j), tops);
+template <int HD>
+struct Queries {
+  static constexpr int width = HD ? HD : 256;
+  alignas(32) float q[most_queries][width], acc[most_queries][width];
+  float peak[most_queries], sum[most_queries];
+
+  // Softmax as it runs: what query i gathered shrinks to its new peak, then its scores of `keys` keys become weights.
+  // Apart, so that several queries overlap: each alone is a chain of waits.
+  inline void rise(int i, float* score, int keys, int D) {
+    const int end = (keys + 7) / 8 * 8;
+    for (int j = keys; j < end; j++) score[j] = -std::numeric_limits<float>::infinity();
+    v8 tops = load(score);
+    for (int j = 8; j < end; j += 8) tops = larger(load(score + j), tops);
     const float top = std::max(peak[i], largest(tops));
-    if (top != peak[i]) {
-      const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
-      for (int d = 0; d < D; d += 8) store(acc + i * width + d, load(acc + i * width + d) * splat(shrink));
-      sum[i] *= shrink;
-      peak[i] = top;
-    }
+    if (top == peak[i]) return;
+    const float shrink = sum[i] == 0.f ? 0.f : exp8(splat(peak[i] - top))[0];
+    for (int d = 0; d < D; d += 8) store(acc[i] + d, load(acc[i] + d) * splat(shrink));
+    sum[i] *= shrink;
+    peak[i] = top;
   }
-  v8 weights[Q];
-  for (int i = 0; i < Q; i++) weights[i] = splat(0.f);
-  for (int j = 0; j < block; j += 8)
-    for (int i = 0; i < Q; i++) {  // side by side: one exponential alone is a long chain
-      const v8 e = exp8(load(score + i * most_keys + j) - splat(peak[i]));
-      store(score + i * most_keys + j, e);
-      weights[i] = weights[i] + e;
+  inline void weigh(int i, float* score, int keys) {
+    v8 weights = splat(0.f);
+    for (int j = 0; j < keys; j += 8) {
+      const v8 e = power(larger(load(score + j) - splat(peak[i]), splat(-88.f)));
+      store(score + j, e);
+      weights = weights + e;
     }
-  for (int i = 0; i < Q; i++) sum[i] += total(weights[i]);
-  int d = 0;
-  for (; d + 32 <= D; d += 32) gather<Q, 4>(acc + d, width, score, v + d, stride, keys);
-  for (; d < D; d += 16) gather<Q, 2>(acc + d, width, score, v + d, stride, keys);
+    sum[i] += total(weights);
+  }
+};
+
+// Q queries of one row against the keys of a span, block after block as they lie.
+template <int Q, int HD>
+static inline void fold(Queries<HD>& s, int i, const float* const* k, const float* const* v, int64_t stride, int D,
+                        int block, int keys) {
+  alignas(32) float score[Q * most_keys];
+  for (int j = 0; j < keys; j += block) dots<Q>(s.q[i], s.width, k[j / block], stride, D, block, score + j);
+  for (int e = 0; e < Q; e++) s.rise(i + e, score + e * most_keys, keys, D);
+  for (int e = 0; e < Q; e++) s.weigh(i + e, score + e * most_keys, keys);
+  for (int j = 0; j < keys; j += block) {
+    const int part = std::min(block, keys - j);
+    int d = 0;
+    for (; d + 32 <= D; d += 32) gather<Q, 4>(s.acc[i] + d, s.width, score + j, v[j / block] + d, stride, part);
+    for (; d < D; d += 16) gather<Q, 2>(s.acc[i] + d, s.width, score + j, v[j / block] + d, stride, part);
+  }
+}
+
+// The keys of a span across and its values in columns of sixteen, [D / 16, most_keys, 16], both in the order of use.
+template <int HD>
+struct Span {
+  alignas(64) float across[(HD ? HD : 256) * most_keys], values[(HD ? HD : 256) * most_keys];
+};
+
+// Six queries, of which `real` are no padding, against a span; query e sees keys[e] of it.
+template <int HD>
+static inline void fold_tile(Queries<HD>& s, int i, int real, const Span<HD>& span, int D, const int* keys) {
+  alignas(32) float score[side * most_keys];
+  const int most = *std::max_element(keys, keys + real);
+  const int least = real == side ? std::max(0, *std::min_element(keys, keys + real)) : 0;
+  for (int j = 0; j < most; j += 16) dots_across(s.q[i], s.width, span.across + j * D, D, score + j);
+  for (int e = 0; e < real; e++)
+    if (keys[e] > 0) s.rise(i + e, score + e * most_keys, keys[e], D);
+  for (int e = 0; e < real; e++)
+    if (keys[e] > 0) s.weigh(i + e, score + e * most_keys, keys[e]);
+  for (int d = 0; d < D; d += 16) {
+    const float* values = span.values + d * most_keys;
+    gather<side, 2>(s.acc[i] + d, s.width, score, values, 16, least);
+    for (int e = 0; e < real; e++)
+      if (keys[e] > least)
+        gather<1, 2>(s.acc[i + e] + d, s.width, score + e * most_keys + least, values + least * 16, 16, keys[e] - least);
+  }
 }
 
 template <int HD>
 static void attend(const Paged& a, int64_t head, int64_t first_context, int count, int64_t head_dim) {
-  const int D = HD ? HD : (int)head_dim, block = (int)a.block;
-  constexpr int width = HD ? HD : 256;
-  alignas(32) float q[most_queries][width], acc[most_queries][width];
-  float peak[most_queries], sum[most_queries];
+  const int D = HD ? HD : (int)head_dim, block = (int)a.block, span = most_keys / block * block;
+  Queries<HD> s;
+  Span<HD> laid;
   const int G = (int)a.group, queries = count * G;
   for (int i = 0; i < queries; i++) {
     const float* from = a.q + (i / G) * a.q_stride + (head * G + i % G) * D;
     for (int d = 0; d < D; d += 8) {
-      store(q[i] + d, load(from + d) * splat(a.scale));
-      store(acc[i] + d, splat(0.f));
+      store(s.q[i] + d, load(from + d) * splat(a.scale));
+      store(s.acc[i] + d, splat(0.f));
     }
-    peak[i] = -std::numeric_limits<float>::infinity();
-    sum[i] = 0.f;
+    s.peak[i] = -std::numeric_limits<float>::infinity();
+    s.sum[i] = 0.f;
   }
   const int64_t last = first_context + count - 1, stride = a.kv_heads * D;
   const auto at = [&](int64_t start) { return ((int64_t)a.table[start / block] * block * a.kv_heads + head) * D; };
-  for (int64_t start = 0; start < last; start += block) {
-    const float *k = a.k + at(start), *v = a.v + at(start);
-    if (start + block < last)  // blocks lie anywhere: the hardware does not guess the next one
-      for (int64_t j = 0, next = at(start + block); j < block; j++)
+  for (int64_t start = 0; start < last; start += span) {
+    const float *k[most_keys / 8], *v[most_keys / 8];
+    const int seen = (int)std::min<int64_t>(span, last - start);
+    for (int j = 0; j < seen; j += block) {
+      k[j / block] = a.k + at(start + j);
+      v[j / block] = a.v + at(start + j);
+    }
+    // Blocks lie anywhere: the hardware does not guess the next one.
+    for (int64_t j = start + span; j < std::min(last, start + 2 * span); j += block)
+      for (int64_t e = 0, next = at(j); e < block; e++)
         for (int d = 0; d < D; d += 16) {
-          __builtin_prefetch(a.k + next + j * stride + d);
-          __builtin_prefetch(a.v + next + j * stride + d);
+          __builtin_prefetch(a.k + next + e * stride + d, 0, 2);
+          __builtin_prefetch(a.v + next + e * stride + d, 0, 2);
         }
-    for (int row = 0; row < count; row++) {
-      const int64_t context = first_context + row;
-      if (context <= start) continue;
-      const int keys = (int)std::min<int64_t>(block, context - start), from = row * G;
-      int i = 0;
-      for (; i + together <= G; i += together)
-        fold<together>(q[from + i], acc[from + i], width, peak + from + i, sum + from + i, k, v, stride, D, block, keys);
-      for (; i < G; i++)
-        fold<1>(q[from + i], acc[from + i], width, peak + from + i, sum + from + i, k, v, stride, D, block, keys);
+    if (queries >= few_queries) {
+      for (int j = 0; j < seen; j += 8) {
+        const int64_t from = j % block * stride;
+        lay_across(k[j / block] + from, stride, D, laid.across + j / 16 * 16 * D + j % 16);
+        for (int d = 0; d < D; d += 8)
+          for (int e = 0; e < 8; e++)
+            store(laid.values + (d / 16 * most_keys + j + e) * 16 + d % 16, load(v[j / block] + from + e * stride + d));
+      }
+      for (int i = 0; i < queries; i += side) {
+        int keys[side];
+        for (int e = 0; e < side; e++) keys[e] = (int)std::min<int64_t>(span, first_context + (i + e) / G - start);
+        fold_tile(s, i, std::min(side, queries - i), laid, D, keys);
+      }
+    } else {
+      for (int row = 0; row < count; row++) {
+        const int keys = (int)std::min<int64_t>(span, first_context + row - start);
+        if (keys <= 0) continue;
+        int i = row * G;
+        for (; i + together <= (row + 1) * G; i += together) fold<together>(s, i, k, v, stride, D, block, keys);
+        for (; i < (row + 1) * G; i++) fold<1>(s, i, k, v, stride, D, block, keys);
+      }
     }
   }
   for (int i = 0; i < queries; i++) {
     float* to = a.out + (i / G) * a.out_stride + (head * G + i % G) * D;
-    for (int d = 0; d < D; d += 8) store(to + d, load(acc[i] + d) / splat(sum[i]));
+    for (int d = 0; d < D; d += 8) store(to + d, load(s.acc[i] + d) / splat(s.sum[i]));
   }
 }
 
@@ -285,96 +370,6 @@ static void normalise(const float* x, const float* weight, float* y, int64_t n, 
   for (int64_t i = 0; i < n; i += 8) squares = load(x + i) * load(x + i) + squares;
   const v8 scale = splat(1.f / std::sqrt(total(squares) / (float)n + eps));
   for (int64_t i = 0; i < n; i += 8) store(y + i, load(x + i) * scale * load(weight + i));
-}
-
-// The least of p[0 : n] (in [0, 1]) that a row keeps: the top_k largest, and of their mass the largest down to top_p.
-// Bits of positive floats order as the floats do: a histogram over the upper 16 bits finds the bucket of the edge, and
-// only that bucket is sorted.
-struct Histogram {
-  static constexpr int buckets = 0x3F81;
-  std::vector<int32_t> count = std::vector<int32_t>(buckets);
-  std::vector<double> mass = std::vector<double>(buckets);
-  std::vector<float> inside;
-
-  static int bucket(float p) {
-    uint32_t bits;
-    std::memcpy(&bits, &p, 4);
-    return bits >> 16;
-  }
-  void fill(const float* p, int64_t n) {
-    std::fill(count.begin(), count.end(), 0);
-    std::fill(mass.begin(), mass.end(), 0.0);
-    for (int64_t i = 0; i < n; i++)
-      if (p[i] > 0.f) {
-        const int b = bucket(p[i]);
-        count[b]++;
-        mass[b] += p[i];
-      }
-  }
-  void open(const float* p, int64_t n, int b) {
-    inside.clear();
-    for (int64_t i = 0; i < n; i++)
-      if (p[i] > 0.f && bucket(p[i]) == b) inside.push_back(p[i]);
-    std::sort(inside.begin(), inside.end(), std::greater<float>());
-  }
-  float edge(const float* p, int64_t n, int64_t top_k, double top_p) {
-    fill(p, n);
-    double whole = 0.0;
-    int64_t kept = 0;
-    float least = 0.f;
-    for (int b = buckets - 1; b >= 0; b--) {
-      if (top_k > 0 && kept + count[b] >= top_k) {
-        open(p, n, b);
-        for (int64_t i = 0; i < top_k - kept; i++) whole += inside[i];
-        least = inside[top_k - kept - 1];
-        break;
-      }
-      kept += count[b];
-      whole += mass[b];
-    }
-    if (top_p >= 1.0) return least;
-    double before = 0.0;
-    for (int b = buckets - 1; b >= 0; b--) {
-      if (before + mass[b] < top_p * whole) {
-        before += mass[b];
-        continue;
-      }
-      open(p, n, b);
-      float last = 0.f;
-      for (float value : inside) {
-        if (last > 0.f && before >= top_p * whole) break;
-        before += value;
-        last = value;
-      }
-      return std::max(least, last);
-    }
-    return least;
-  }
-};
-
-static int32_t draw(const float* logits, int64_t n, float temperature, float min_p, int64_t top_k, double top_p,
-                    double unit, float* p, Histogram& histogram) {
-  float peak = logits[0];
-  for (int64_t i = 1; i < n; i++) peak = std::max(peak, logits[i]);
-  for (int64_t i = 0; i < n; i += 8) {
-    v8 x = splat(-std::numeric_limits<float>::infinity());
-    if (i + 8 <= n) x = load(logits + i);
-    else
-      for (int64_t j = i; j < n; j++) x[j - i] = logits[j];
-    const v8 e = exp8((x - splat(peak)) / splat(temperature));
-    store(p + i, e < splat(min_p) ? splat(0.f) : e);
-  }
-  if (top_k > 0 || top_p < 1.0) {
-    const float least = histogram.edge(p, n, top_k, top_p);
-    for (int64_t i = 0; i < n; i++) p[i] = p[i] < least ? 0.f : p[i];
-  }
-  double whole = 0.0, reached = 0.0;
-  for (int64_t i = 0; i < n; i++) whole += p[i];
-  for (int64_t i = 0; i < n; i++) {
-    reached += p[i];
-    if (reached > unit * whole) return (int32_t)i;
-  }
-  return 0;
 }
 
 extern "C" {
@@ -447,8 +442,8 @@ void hw_attention(const float* q, int64_t q_stride, const float* k, const float*
 #pragma omp parallel for collapse(2) schedule(dynamic, 1) num_threads(threads)
   for (int64_t t = 0; t < tiles; t++)
     for (int64_t head = 0; head < kv_heads; head++) {
-      const int64_t m = starts[t];
-      const int count = starts[t + 1] - starts[t];
+      const int64_t tile = tiles - 1 - t, m = starts[tile];  // the longest contexts first: short ones even out the end
+      const int count = starts[tile + 1] - starts[tile];
       Paged a{q + m * q_stride, k, v, out + m * heads * D, tables + (int64_t)owners[m] * table_stride,
               q_stride, heads * D, kv_heads, G, block, scale};
       if (contexts[m] == 0)
@@ -489,9 +484,29 @@ struct Step {
   const int32_t *positions, *tables, *owners, *contexts, *starts;
   const int64_t* slots;
   int64_t rows, tiles, table_stride, hidden, feed_forward, heads, kv_heads, head_dim, block;
+  const int64_t* kept;  // ascending: of the last layer, what these rows need
+  int64_t kept_rows;
   float eps, scale;
   int32_t threads;
 };
+
+// Rows of the last layer that nothing is sampled from end with their keys and values: the others close ranks.
+static void keep(Step& s, int64_t wide, std::vector<int32_t>& room) {
+  const int64_t n = s.kept_rows;
+  room.resize(3 * n + 1);
+  int32_t *owners = room.data(), *contexts = owners + n, *starts = contexts + n;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t from = s.kept[i];
+    std::memmove(s.qkv + i * wide, s.qkv + from * wide, wide * sizeof(float));
+    std::memmove(s.residual + i * s.hidden, s.residual + from * s.hidden, s.hidden * sizeof(float));
+    owners[i] = s.owners[from];
+    contexts[i] = s.contexts[from];
+    starts[i] = (int32_t)i;
+  }
+  starts[n] = (int32_t)n;
+  s.owners = owners, s.contexts = contexts, s.starts = starts;
+  s.rows = s.tiles = n;
+}
 
 static void product(const Product& p, const float* x, float* y, const Step& s) {
   if (p.is_bf16) linear<uint16_t>(x, (const uint16_t*)p.weight, y, s.rows, p.inputs, p.panels, s.threads);
@@ -501,15 +516,17 @@ static void product(const Product& p, const float* x, float* y, const Step& s) {
       for (int64_t n = 0; n < p.outputs; n++) y[m * p.panels * 16 + n] += p.bias[n];
 }
 
-// The last product is left in delta, not yet added to the residual.
+// The last product is left in delta, not yet added to the residual; both hold the kept rows, in their order.
 void hw_layers(const Layer* layers, int64_t count, const Step* step) {
-  const Step& s = *step;
+  Step s = *step;
+  std::vector<int32_t> room;
   for (const Layer* l = layers; l < layers + count; l++) {
     const int64_t wide = l->qkv.panels * 16, back = l->down.panels * 16;
     hw_add_rms_norm(s.residual, l == layers ? nullptr : s.delta, back, l->input_norm, s.x, s.rows, s.hidden, s.eps, s.threads);
     product(l->qkv, s.x, s.qkv, s);
     hw_rope_store(s.qkv, wide, s.cosines, s.sines, s.positions, s.slots, l->keys, l->values, l->q_norm, l->k_norm, s.eps,
                   s.rows, s.heads, s.kv_heads, s.head_dim, s.threads);
+    if (l == layers + count - 1 && s.kept_rows < s.rows) keep(s, wide, room);
     hw_attention(s.qkv, wide, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts, s.tiles,
                  s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale, s.threads);
     product(l->out, s.attended, s.delta, s);

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-_SOURCE = Path(__file__).with_name("kernels.cpp")
+_SOURCE, *_HEADERS = (Path(__file__).with_name(name) for name in ("kernels.cpp", "draw.h", "vectors.h"))
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno")
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _LINEAR = [_POINTER] * 3 + [_INT64] * 3 + [_INT]
@@ -39,7 +39,8 @@ def load_kernels(cache: Path) -> ctypes.CDLL:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         raise KernelsUnavailable("no C++ compiler (g++ or clang++) was found")
-    key = hashlib.sha256(_SOURCE.read_bytes() + repr((_FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
+    sources = b"".join(path.read_bytes() for path in (_SOURCE, *_HEADERS))
+    key = hashlib.sha256(sources + repr((_FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
     path = cache / "kernels" / f"{key}.so"
     if not path.is_file():
         _build(compiler, path)

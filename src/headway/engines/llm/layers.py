@@ -49,6 +49,8 @@ class _Step(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _POINTERS),
         *((name, ctypes.c_int64) for name in _SIZES),
+        ("kept", ctypes.c_void_p),
+        ("kept_rows", ctypes.c_int64),
         ("eps", ctypes.c_float),
         ("scale", ctypes.c_float),
         ("threads", ctypes.c_int32),
@@ -96,10 +98,13 @@ class NativeStack:
             for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)
         )
 
-    def run(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
-        """What is left to add to `residual` [rows, hidden], which is changed in place; KV is stored.
+    def run(
+        self, residual: torch.Tensor, rows: Rows, kv: KvPool, kept: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The residual of the rows `kept` (int64, ascending), and what is left to add to it; KV of all rows is stored.
 
-        The result is valid until the next run: it lies in buffers that stand from step to step.
+        `residual` [rows, hidden] is used up. The second result is valid until the next run: it lies in buffers that
+        stand from step to step.
         """
         if self._kv is not kv:
             for filled, (keys, values) in zip(self._array, kv.layers, strict=True):
@@ -113,9 +118,10 @@ class NativeStack:
             setattr(step, name, tensor.data_ptr())
         step.rows, step.tiles = count, rows.tile_starts.shape[0] - 1
         step.table_stride = rows.tables.stride(0)
+        step.kept, step.kept_rows = kept.data_ptr(), len(kept)
         library = self._ops.library
         library.hw_layers(ctypes.addressof(self._array), len(self._array), ctypes.addressof(step))
-        return self._scratch[-1][:count, : self._config.hidden]
+        return residual[: len(kept)], self._scratch[-1][: len(kept), : self._config.hidden]
 
     def _grow(self, residual: torch.Tensor) -> None:
         """Buffers that hold as many rows; fresh ones every step would cost page faults, or ask for another malloc."""

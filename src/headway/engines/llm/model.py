@@ -32,10 +32,11 @@ class Decoder:
         """Store the KV of every row; return the logits, float32 [len(sampled), vocab], of the rows `sampled` names."""
         residual = self._embedding[tokens].float()
         if self._stack is not None:
-            delta = self._stack.run(residual, rows, kv)
+            kept, delta = self._stack.run(residual, rows, kv, sampled)
         else:
-            delta = self._layer_by_layer(residual, rows, kv)
-        return self._head(self._ops.add_norm(residual[sampled], delta[sampled], self._norm))
+            delta = self._layer_by_layer(residual, rows, kv)[sampled]
+            kept = residual[sampled]
+        return self._head(self._ops.add_norm(kept, delta, self._norm))
 
     def _layer_by_layer(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
         ops = self._ops

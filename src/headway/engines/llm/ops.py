@@ -10,7 +10,7 @@ from headway.engines.llm.config import ModelConfig
 from headway.engines.llm.kernels import pointer
 
 # The kernel keeps this many query vectors of one KV head on its stack.
-_QUERIES_PER_TILE = 32
+_QUERIES_PER_TILE = 96
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +83,7 @@ class RopeTables(msgspec.Struct, frozen=True):
 
 def rows_per_tile(config: ModelConfig) -> int:
     """How many consecutive rows of one sequence share a tile of attention."""
-    return max(1, min(8, _QUERIES_PER_TILE // (config.heads // config.kv_heads)))
+    return max(1, min(32, _QUERIES_PER_TILE // (config.heads // config.kv_heads)))
 
 
 def native_refusal(config: ModelConfig, block_size: int) -> str | None:

@@ -22,8 +22,10 @@ def made(folder: Path, cache: Path) -> Decoder:
     return Decoder(config, Checkpoint(folder), choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice))
 
 
-def forward(decoder: Decoder, folder: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of `count` rows of one sequence, and the keys they stored in a pool of their own."""
+def forward(
+    decoder: Decoder, folder: Path, count: int, sampled: list[int] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of `sampled` (all) of `count` rows of one sequence, and the keys they stored in a pool of their own."""
     kv, positions = KvPool(read_config(folder), 8, 8, 0, CPU), torch.arange(count, dtype=torch.int32)
     rows = Rows(
         positions=positions,
@@ -35,7 +37,8 @@ def forward(decoder: Decoder, folder: Path, count: int) -> tuple[torch.Tensor, t
         spans=Spans(singles=0, blocks=0, chunks=(Span(0, count, 0, 1),)),
     )
     with torch.inference_mode():
-        return decoder.forward(positions + 5, rows, kv, positions.long()), kv.keys
+        wanted = positions.long() if sampled is None else torch.tensor(sampled, dtype=torch.int64)
+        return decoder.forward(positions + 5, rows, kv, wanted), kv.keys
 
 
 # SPEC B7
@@ -47,6 +50,19 @@ def test_one_call_gives_to_the_bit_what_call_by_call_gives(
     monkeypatch.setattr(NativeStack, "suits", staticmethod(lambda layers: False))
     apart = forward(made(tiny_folder, kernel_cache), tiny_folder, count)
     assert all(torch.equal(*pair) for pair in zip(together, apart, strict=True))
+
+
+# SPEC B7
+@pytest.mark.parametrize("sampled", [[], [39], [0, 7, 8, 38]], ids=str)
+def test_leaving_rows_out_of_the_last_layer_changes_no_other_row(
+    tiny_folder: Path, kernel_cache: Path, library: object, sampled: list[int]
+) -> None:
+    decoder = made(tiny_folder, kernel_cache)
+    logits, keys = forward(decoder, tiny_folder, 40)
+    some, same_keys = forward(decoder, tiny_folder, 40, sampled)
+    assert some.shape == (len(sampled), logits.shape[1])
+    assert torch.equal(some, logits[sampled])
+    assert torch.equal(same_keys, keys)
 
 
 # SPEC B7

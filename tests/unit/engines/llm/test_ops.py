@@ -118,10 +118,10 @@ def exact_attention(config: ModelConfig, qkv: torch.Tensor, rows: Rows, *pool: t
 
 @pytest.mark.parametrize("config", SHAPES, ids=lambda config: f"{config.heads}-{config.kv_heads}-{config.head_dim}")
 def test_attention_is_close_to_float64(kind: str, config: ModelConfig, request: pytest.FixtureRequest) -> None:
-    rows = rows_of(config, [(0, 40, 1), (1, 0, 37), (2, 99, 1), (3, 16, 20)])
+    rows = rows_of(config, [(0, 40, 1), (1, 0, 37), (2, 149, 1), (3, 16, 140)])
     qkv, (keys, values) = random(len(rows.positions), width(config)), pools(config)
     got = ops_of(kind, config, request).attention(qkv, rows, keys, values)
-    # Values are below 5 and sums have at most 100 terms: 100 roundings of 2**-24 each stay below 1e-5 of them.
+    # Values are below 5 and sums have at most 156 terms: 156 roundings of 2**-24 each stay below 1e-5 of them.
     torch.testing.assert_close(got.double(), exact_attention(config, qkv, rows, keys, values), atol=5e-5, rtol=0)
 
 
@@ -138,6 +138,34 @@ def test_a_row_attends_alike_in_a_chunk_and_alone(
         lone = rows_of(config, [(int(rows.owners[row]), int(rows.positions[row]), 1)])
         alone = ops.attention(qkv[row : row + 1].contiguous(), lone, keys, values)
         assert torch.equal(alone[0], together[row])
+
+
+# SPEC B7
+@pytest.mark.parametrize("block", [8, 16, 24, 64])
+@pytest.mark.parametrize("config", SHAPES, ids=lambda config: f"{config.heads}-{config.kv_heads}-{config.head_dim}")
+def test_a_row_attends_alike_however_its_chunk_is_cut(config: ModelConfig, block: int, library: ctypes.CDLL) -> None:
+    # 150 positions from the 60th on: over several spans of the running softmax, which are at most 64 keys wide.
+    count, context = 150, 60
+    blocks = -(-(context + count) // block)
+    tables = torch.randperm(blocks, generator=torch.Generator().manual_seed(1)).int()[None].contiguous()
+    sizes = (blocks * block, config.kv_heads, config.head_dim)
+    qkv, keys, values = random(count, width(config)), random(*sizes, seed=2), random(*sizes, seed=3)
+    ops = NativeOps(library, 1, config, rope_of(config), block)
+    positions = torch.arange(context, context + count, dtype=torch.int32)
+    results = []
+    for rows_of_tile in (1, 2, 5, rows_per_tile(config)):
+        starts = torch.tensor([*range(0, count, min(rows_of_tile, rows_per_tile(config))), count], dtype=torch.int32)
+        rows = Rows(
+            positions=positions,
+            slots=positions.long(),
+            contexts=positions + 1,
+            owners=torch.zeros(count, dtype=torch.int32),
+            tables=tables,
+            tile_starts=starts,
+            spans=Spans(singles=0, blocks=0),
+        )
+        results.append(ops.attention(qkv, rows, keys, values))
+    assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
 # SPEC B7
@@ -228,7 +256,7 @@ def test_the_kernel_of_silu_survives_extreme_gates(request: pytest.FixtureReques
     [
         (shape(2, 2, 24), 16, "head_dim 24"),
         (shape(2, 2, 512), 16, "head_dim 512"),
-        (shape(40, 1, 16), 16, "40 heads"),
+        (shape(97, 1, 16), 16, "97 heads"),
         (shape(2, 2, 16), 12, "block_size 12"),
     ],
 )
