@@ -106,15 +106,18 @@ class LlamaCpp:
         self.name = f"llama.cpp {gguf.stem.rpartition('-')[2]}"
         self._base = [str(folder / "llama-batched-bench"), "-m", str(gguf), "-t", str(threads), "-tb", str(threads)]
         self._environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "OMP_NUM_THREADS": str(threads)}
-        self._load = 0.0
 
     def started(self) -> None:
-        self._load, _ = self._run(Cell(1, 1, 1))
+        self._run(Cell(1, 1, 1))  # reads the file once
 
     def cell(self, cell: Cell) -> dict[str, float]:
+        """CPU time of the cell's process without that of one which loads, warms up and stops, run right before it."""
+        loading, _ = self._run(Cell(1, 1, 1))
         cpu, row = self._run(cell)
         prompt, output = cell.concurrent * cell.prompt, cell.concurrent * cell.steps
-        per_s = max(cpu - self._load, 1e-3) / (row["t_pp"] + row["t_tg"])
+        per_s = (cpu - loading) / (row["t_pp"] + row["t_tg"])
+        if per_s <= 0:
+            raise SystemExit(f"{self.name}: {cpu:.2f} CPU s in all, {loading:.2f} to load: no time left to divide by")
         return {
             "decode": output / (row["t_tg"] * per_s),
             "decode_wall": output / row["t_tg"],

@@ -379,7 +379,7 @@ def test_a_single_token_has_no_time_per_output_token(server: Server) -> None:
 
 
 def test_a_refused_request_leaves_evidence_without_times_of_the_engine(server: Server) -> None:
-    headers = ALICE | {"x-slo-e2e-ms": "1", "x-request-id": "no"}
+    headers = ALICE | {"x-slo-e2e-ms": "2000", "x-request-id": "no"}  # 8000 tokens take minutes, reading this takes ms
     refused = ask(server, CHAT, BODIES[CHAT] | {"max_tokens": 8000, "ignore_eos": True}, headers)
     assert (refused.status, refused.error()["code"]) == (429, "slo_unattainable")
     assert refused.headers["retry-after-ms"].isdigit()

@@ -13,6 +13,7 @@ from headway.bench.svg import nice_step, text
 
 WIDTH: Final = 560
 HEIGHT: Final = 236
+LEGEND_ROW: Final = 13
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 46, 36
 CDF_POINTS: Final = 160
 STROKE: Final = 1.6
@@ -102,18 +103,20 @@ def draw(plot: Plot, lines: Sequence[Line]) -> str:
     """Draw a plot; without points it says so."""
     shown = [line for line in lines if line.points]
     frame = _Frame(plot, shown)
+    names = _legend(shown)
+    more = LEGEND_ROW * max(0, len(names) - 1)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape(plot.title, quote=True)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + more}" width="{WIDTH}" '
+        f'height="{HEIGHT + more}" role="img" aria-label="{escape(plot.title, quote=True)}">',
         text(8, 16, plot.title, size=12, extra='font-weight="bold"'),
     ]
     if not shown:
         parts.append(text(WIDTH / 2, HEIGHT / 2, "nothing was measured", anchor="middle", extra=f'fill="{GREY}"'))
         return "".join(parts) + "</svg>"
-    parts += [_grid(plot, frame), _legend(shown)]
+    parts += [*names, f'<g transform="translate(0 {more})">', _grid(plot, frame)]
     parts += [_mark(mark, frame, place) for place, mark in enumerate(plot.marks)]
     parts += [_line(line, frame) for line in shown]
-    return "".join(parts) + "</svg>"
+    return "".join(parts) + "</g></svg>"
 
 
 def _line(line: Line, frame: _Frame) -> str:
@@ -169,19 +172,19 @@ def _grid(plot: Plot, frame: _Frame) -> str:
     return "".join(parts)
 
 
-def _legend(lines: Sequence[Line]) -> str:
-    parts, x = [], float(LEFT)
+def _legend(lines: Sequence[Line]) -> list[str]:
+    """The names of all lines, row by row."""
+    rows, x = [""], float(LEFT)
     for line in lines:
         wide = 24 + 5.3 * len(line.name)
         if x + wide > WIDTH and x > LEFT:
-            break
+            rows, x = [*rows, ""], float(LEFT)
         dash = ' stroke-dasharray="4 2"' if line.is_dashed else ""
-        parts.append(
-            f'<line x1="{x:.1f}" x2="{x + 14:.1f}" y1="31" y2="31" stroke="{line.colour}" stroke-width="3"{dash}/>'
-        )
-        parts.append(text(x + 18, 34, line.name, size=9.5))
+        y = 34 + LEGEND_ROW * (len(rows) - 1)
+        rows[-1] += f'<line x1="{x:.1f}" x2="{x + 14:.1f}" y1="{y - 3}" y2="{y - 3}" stroke="{line.colour}" '
+        rows[-1] += f'stroke-width="3"{dash}/>' + text(x + 18, y, line.name, size=9.5)
         x += wide
-    return "".join(parts)
+    return rows
 
 
 def cdf(values: Floats) -> tuple[Point, ...]:

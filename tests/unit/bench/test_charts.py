@@ -44,6 +44,17 @@ def test_a_plot_is_one_well_formed_picture_within_its_frame() -> None:
                 assert 0 <= y <= HEIGHT
 
 
+def test_every_line_is_named_however_many_there_are() -> None:
+    names = [f"system {number} of a long name" for number in range(9)]
+    root = ElementTree.fromstring(draw(PLOT, [Line(name, ((0.0, 1.0), (1.0, 2.0)), "#000") for name in names]))
+    shown = {text.text: float(text.get("y", "0")) for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert set(names) <= set(shown)
+    moved = root.find("{http://www.w3.org/2000/svg}g")
+    assert moved is not None
+    down = float(moved.get("transform", "").removeprefix("translate(0 ").removesuffix(")"))
+    assert max(shown[name] for name in names) < 44 + down < float(root.get("height", "0")) == HEIGHT + down
+
+
 def test_a_plot_without_points_says_so() -> None:
     assert "nothing was measured" in draw(PLOT, [Line("a", (), "#000000")])
 
