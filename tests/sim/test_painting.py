@@ -2,14 +2,18 @@
 
 from collections import Counter
 
-from tests.sim.studios import EXACT, Studio
+from msgspec.structs import replace
+from tests.sim.studios import EXACT, FRONT_CONFIG, Studio
 
 from headway.core.artifacts import Made
+from headway.core.events import MessageArrived
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
+from headway.core.messages import Drain
 from headway.core.request import Content, DiffusionRequest
 from headway.core.units import NS_PER_S
 from headway.sched.diffusion.params import DiffusionParams, Watchdog
-from headway.sim.fleet import FRONT
+from headway.sched.dispatch import Patience
+from headway.sim.fleet import CONTROL, FRONT
 from headway.sim.painter import picture_alone
 from headway.sim.pools import PoolParams
 
@@ -74,6 +78,22 @@ def test_a_batch_whose_replica_dies_goes_on_elsewhere_from_its_checkpoints() -> 
         assert finished(studio, request) == [picture_alone(request)]
     resumed = [dict(studio.front.recovery_figures())["resumed"]]
     assert resumed[0] >= 1
+    assert all(account.reserved == 0 for account in studio.front.ledger.views())
+
+
+def test_a_video_leaves_a_replica_that_drains_and_is_the_one_it_would_be_alone() -> None:  # SPEC F6
+    requests = [wanted(number) for number in range(2)]
+    studio = Studio(pool(2), front=replace(FRONT_CONFIG, patience=Patience(move_min_s=0.5)))
+    drained = NodeId("rep-all-0")
+    drain = Drain("maintenance")
+    studio.sim.at(NS_PER_S, lambda now: studio.sim.feed(drained, MessageArrived(now, "test", CONTROL, drain)))
+    studio.run(requests)
+    assert Counter(record.outcome for record in studio.evidence()) == {"ok": 2}
+    for request in requests:
+        assert finished(studio, request) == [picture_alone(request)]
+    assert dict(studio.front.recovery_figures())["resumed"] == 1
+    moved = next(record for record in studio.evidence() if "drains" in str(record.decisions))
+    assert moved.replica == "rep-all-1"
     assert all(account.reserved == 0 for account in studio.front.ledger.views())
 
 

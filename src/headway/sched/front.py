@@ -8,11 +8,12 @@ from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Finished, Holding, Refused, Reserved
 from headway.core.request import FinishReason, LlmRequest, TextRequest
-from headway.core.units import Ns
+from headway.core.units import Ns, ns_from_s
 from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
 from headway.sched.dispatch import Dispatcher, Patience
 from headway.sched.fleet.breaker import Outcome
+from headway.sched.moving import Moving
 from headway.sched.pictures import Pictures
 from headway.sched.recovery import Recovery
 from headway.sched.streaming import Streaming
@@ -31,6 +32,7 @@ class Front:
         self.ownership = self.endings.ownership
         self.streaming = Streaming(book, dispatch, self.recovery, out)
         self.pictures = Pictures(book, dispatch.watch.guard, out)
+        self.moving = Moving(book, dispatch, ns_from_s(patience.move_min_s), out)
         self._out = out
         dispatch.on_late = self._late
 
@@ -225,7 +227,7 @@ class Front:
             tracked.told_ns = at_ns
             self.dispatch.router.told_cached(tracked.request, src, message.cached_tokens)
         self.endings.disown(tracked, outcome_of(message), why if is_lost else str(message.reason), at_ns)
-        tracked.marks = message.marks
+        tracked.marks = tracked.with_moves(message.marks)
         if tracked.is_over:
             self.endings.close(tracked)
         elif is_lost:
@@ -234,6 +236,8 @@ class Front:
             self._late(tracked, at_ns)
         elif tracked.is_leaving and message.reason is FinishReason.CANCELLED:
             self.endings.left(tracked, f"{src}: it is saved", at_ns)
+        elif tracked.is_moving and message.reason is FinishReason.CANCELLED:
+            self.recovery.moved(tracked, src, at_ns)
         elif message.code is not None:
             tracked.change(Change.FAIL, at_ns, f"{src}: {why}")
             self.endings.end(tracked, message.reason, error_of(message), message.output_tokens)

@@ -217,6 +217,7 @@ class FrontNode:
                 if self.dispatch.gate.looks_ahead:
                     self.dispatch.gate.flights.heard(message.report, at_ns)
                 self._out.extend(Record(decision) for decision in message.decisions)
+                front.moving.heard(src, message.report, at_ns)
             case Refused():
                 front.refused(src, message, at_ns)
             case Reserved():

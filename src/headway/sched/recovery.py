@@ -77,6 +77,14 @@ class Recovery:
             return
         self._again(tracked, why, wait_ns, at_ns)
 
+    def moved(self, tracked: Tracked, node: NodeId, at_ns: Ns) -> None:
+        """Its owner saved it and let it go, for another one to go on with it: nobody failed."""
+        self._avoid(tracked, node)
+        tracked.moved_ns = 0 if tracked.marks is None else tracked.marks.device_ns  # earlier moves are in it
+        if isinstance(tracked.request, DiffusionRequest) and tracked.shown is not None:
+            tracked.request = tracked.shown.resumed(tracked.request)
+        self._again(tracked, f"{node} drains", 0, at_ns)
+
     def _avoid(self, tracked: Tracked, node: NodeId) -> None:
         """Its retries go elsewhere while others are there; a restarted replica is another one."""
         replica = self.dispatch.router.replicas.get(node)

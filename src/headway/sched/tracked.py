@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from headway.core.decisions import Decision
 from headway.core.effects import Admitted
@@ -72,6 +73,8 @@ class Tracked(Row):
         self.shown = Shown(event.request) if isinstance(event.request, DiffusionRequest) else None
         self.is_over = False  # End was said
         self.is_leaving = False  # its replica was told to save it and let it go
+        self.is_moving = False  # the same, and another one goes on with it
+        self.moved_ns: Ns = 0  # device time at replicas that it moved away from
         self.is_worker_done = True  # no replica will send Finished
         self.closed: StreamClosed | None = None
         self.marks: WorkerMarks | None = None
@@ -95,7 +98,14 @@ class Tracked(Row):
         """Begin the epoch of a dispatch."""
         self.epoch = self.epochs = max(self.epoch, self.epochs) + 1
         self.taken = None
+        self.is_moving = False
         return self.epoch
+
+    def with_moves(self, marks: WorkerMarks | None) -> WorkerMarks | None:
+        """Return the marks of its last replica with the device time of those that it moved away from."""
+        if marks is None or not self.moved_ns:
+            return marks
+        return replace(marks, device_ns=marks.device_ns + self.moved_ns)
 
     def tell(self, at_ns: Ns, line: str) -> None:
         """Add a line to the story that errors print; the oldest lines fall out."""
