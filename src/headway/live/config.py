@@ -62,7 +62,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"  # address to listen on; 0.0.0.0: every one of this machine
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000  # 0: any free port, named in the ready line
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # that relay, on one port; limits and quotas are shared
-    shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # how long open answers may go on after SIGINT or SIGTERM
+    shutdown_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0  # after SIGTERM or SIGINT: open answers, saving of jobs
     metrics_aliases: Literal["none", "vllm"] = "none"  # also expose the metrics under vLLM's names
     price_per_device_hour_usd: Annotated[float, msgspec.Meta(ge=0)] = 2.5  # of models that `prices` does not name
     price_file: str | None = None  # TOML with more tables [[prices]]; a path from the working directory
