@@ -24,6 +24,14 @@ class RateLimits(msgspec.Struct, frozen=True):
     tokens: RateLimit | None = None
 
 
+class ShapeMoveFigures(msgspec.Struct, frozen=True):
+    """How often replicas of a model changed their shape pool, since the start."""
+
+    model: str
+    outcome: Literal["moved", "failed"]  # failed: the sizes could not be prepared there, or the replica was lost
+    count: int
+
+
 class PoolFigures(msgspec.Struct, frozen=True):
     """What one pool of replicas has and should have."""
 

@@ -100,6 +100,7 @@ class Live:
             in_flight=lambda: len(self.front.book.requests),
             rate_limits=self.front.book.quotas.limits,
             predictions=self.front.dispatch.gate.figures,
+            shape_moves=lambda: () if self.control.shapes is None else self.control.shapes.figures,
             desk=ReplicaDesk(self.front.replica_figures, self._drivers[1].feed, lambda: self.control.control.drained),
         )
         self._relays = _relays(plan)

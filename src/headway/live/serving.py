@@ -23,7 +23,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
-from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits
+from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ShapeMoveFigures
 from headway.core.request import LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
@@ -65,6 +65,7 @@ class Wiring(msgspec.Struct, frozen=True):
     rate_limits: Callable[[TenantId, Ns], RateLimits]
     desk: ReplicaDesk
     predictions: Callable[[], Sequence[AdmissionFigures]] = tuple  # how admission's have held
+    shape_moves: Callable[[], Sequence[ShapeMoveFigures]] = tuple  # of replicas between shape pools
 
 
 def _unattached(request: Request) -> Explanation:
@@ -178,6 +179,7 @@ class LiveServing:
             jobs=tuple(self.jobs()),
             held=self.held(),
             pools=tuple(wired.front.pool_figures()),
+            shape_moves=tuple(wired.shape_moves()),
             recoveries=tuple(recoveries.items()),
             replicas=wired.desk.replicas(self._board, self.now_ns()),
         )

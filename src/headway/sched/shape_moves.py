@@ -1,6 +1,6 @@
 """The control node's part of moving diffusion replicas between shape pools: one move per model at a time."""
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.effects import Effect, Record, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.messages import Reshape, Reshaped
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, ShapeMoveFigures
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.sched.fleet.shape_pools import (
     Pixels,
@@ -45,7 +45,7 @@ class ShapeMoves:
     """Appends what must be done to `out`, which the node hands to its driver."""
 
     def __init__(self, params: ShapePoolParams, out: list[Effect]) -> None:
-        self.moved = 0
+        self._counts: dict[tuple[str, Literal["moved", "failed"]], int] = {}
         self._params, self._out = params, out
         self._standing = Standing(params)
         self._known: dict[NodeId, _Known] = {}
@@ -55,6 +55,16 @@ class ShapeMoves:
         self._cannot: dict[tuple[NodeId, Pixels], None] = {}  # that could not be prepared for these sizes
         self._number = 0
         self._is_set = False
+
+    @property
+    def figures(self) -> tuple[ShapeMoveFigures, ...]:
+        """Moves that are over."""
+        return tuple(ShapeMoveFigures(model, outcome, count) for (model, outcome), count in self._counts.items())
+
+    @property
+    def moved(self) -> int:
+        """Replicas that moved, of all models."""
+        return sum(count for (_, outcome), count in self._counts.items() if outcome == "moved")
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """A report may make a move worth while. Others than diffusion replicas have no shapes."""
@@ -111,13 +121,12 @@ class ShapeMoves:
         if known is None or self._moving.get(known.load.model) != _Move(message.number, src):
             return
         if message.error is None:
-            self.moved += 1
             known.load = replace(known.load, pixels=(message.pixels_min, message.pixels_max), is_draining=False)
             if message.prepared:  # a way back that costs nothing is no reason to swing
                 self._cold_ns[known.load.model] = message.took_ns
         else:
             self._cannot[src, (message.pixels_min, message.pixels_max)] = None
-        self._over(src, at_ns)
+        self._over(src, at_ns, "moved" if message.error is None else "failed")
 
     def lost(self, node: NodeId, incarnation: int, at_ns: Ns) -> None:
         """A replica is gone, and its move with it: it comes back in the pool that it began in."""
@@ -131,7 +140,8 @@ class ShapeMoves:
         self._over(node, at_ns)
         self._cannot = {barred: None for barred in self._cannot if barred[0] != node}
 
-    def _over(self, node: NodeId, at_ns: Ns) -> None:
+    def _over(self, node: NodeId, at_ns: Ns, outcome: Literal["moved", "failed"] = "failed") -> None:
         for model in [model for model, move in self._moving.items() if move.replica == node]:
             del self._moving[model]
+            self._counts[model, outcome] = self._counts.get((model, outcome), 0) + 1
             self._rests_ns[model] = at_ns + ns_from_s(self._params.cooldown_s)

@@ -5,7 +5,7 @@ from headway.core.effects import Effect, Record, Send, WakeAt
 from headway.core.events import MessageArrived, PeerLost, TimerFired
 from headway.core.ids import NodeId
 from headway.core.messages import Report, Reshape, Reshaped
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, ShapeMoveFigures
 from headway.core.units import NS_PER_S
 from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.nodes import ControlNode
@@ -80,7 +80,7 @@ def test_after_a_move_the_model_rests_and_its_measured_time_is_the_price() -> No
     desk.report(3, C, LARGE, 100)
     desk.node.handle(MessageArrived(4 * S, "t", A, Reshaped(1, 1001, None, 50 * S, 1)))
     assert desk.node.shapes is not None
-    assert desk.node.shapes.moved == 1
+    assert desk.node.shapes.figures == (ShapeMoveFigures("m", "moved", 1),)
     third = NodeId("d")
     desk.report(4, A, LARGE, 0)
     desk.report(4, third, SMALL, 0)
@@ -95,7 +95,7 @@ def test_a_replica_that_cannot_is_not_asked_again() -> None:
     desk.report(3, C, LARGE, 100)
     desk.node.handle(MessageArrived(4 * S, "t", A, Reshaped(1, 1001, None, 0, 0, "it does not fit")))
     assert desk.node.shapes is not None
-    assert desk.node.shapes.moved == 0
+    assert desk.node.shapes.figures == (ShapeMoveFigures("m", "failed", 1),)
     desk.report(5, C, LARGE, 100)
     assert asked(desk.report(9, C, LARGE, 100)) == [(B, Reshape(2, 1001, None, 20 * S))]  # another one may be able
     desk.node.handle(MessageArrived(10 * S, "t", B, Reshaped(2, 1001, None, 0, 0, "it does not fit")))
@@ -129,7 +129,7 @@ def test_an_answer_to_an_older_move_changes_nothing() -> None:
     desk.report(3, C, LARGE, 100)
     desk.node.handle(MessageArrived(4 * S, "t", A, Reshaped(7, 1001, None, S, 1)))
     assert desk.node.shapes is not None
-    assert desk.node.shapes.moved == 0
+    assert desk.node.shapes.figures == ()
 
 
 def test_a_way_back_that_cost_nothing_is_not_the_price_of_the_next() -> None:

@@ -11,7 +11,15 @@ from headway.core.effects import Admitted, Deliver, End, Show
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
-from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ReplicaFigures, ReplicaReport
+from headway.core.reports import (
+    AdmissionFigures,
+    PoolFigures,
+    PrefixFigures,
+    RateLimits,
+    ReplicaFigures,
+    ReplicaReport,
+    ShapeMoveFigures,
+)
 from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
 
@@ -108,6 +116,7 @@ class Stats(msgspec.Struct, frozen=True):
     recoveries: tuple[tuple[str, int], ...] = ()  # what failed and how that was met -> how often, since start
     replicas: tuple[ReplicaFigures, ...] = ()
     pools: tuple[PoolFigures, ...] = ()  # what each should have
+    shape_moves: tuple[ShapeMoveFigures, ...] = ()  # of replicas between shape pools, since start
     jobs: tuple[tuple[str, int], ...] = ()  # rows of the job table by state, as of a moment ago
     held: tuple[str, ...] = ()  # models whose queue of jobs is paused; `*`: all
 

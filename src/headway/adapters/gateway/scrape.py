@@ -15,6 +15,7 @@ def scrape(serving: Serving) -> Scrape:
         prefixes=stats.prefixes,
         predictions=stats.predictions,
         pools=stats.pools,
+        shape_moves=stats.shape_moves,
         recoveries=stats.recoveries,
         replicas=stats.replicas,
         jobs=stats.jobs,

@@ -9,10 +9,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from headway.adapters.telemetry.pool_metrics import pool_metrics
+from headway.adapters.telemetry.pool_metrics import pool_metrics, shape_moves
 from headway.adapters.telemetry.replica_metrics import replica_metrics
 from headway.core.evidence import EvidenceRecord
-from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, ReplicaFigures, ReplicaReport
+from headway.core.reports import (
+    AdmissionFigures,
+    PoolFigures,
+    PrefixFigures,
+    ReplicaFigures,
+    ReplicaReport,
+    ShapeMoveFigures,
+)
 from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -43,6 +50,7 @@ class Scrape(msgspec.Struct, frozen=True):
     jobs: Sequence[tuple[str, int]] = ()
     held: Sequence[str] = ()  # queues of jobs that are paused
     pools: Sequence[PoolFigures] = ()
+    shape_moves: Sequence[ShapeMoveFigures] = ()
 
 
 class Metrics:
@@ -162,6 +170,7 @@ class _Live(Collector):
         yield from _predictions(scrape.predictions)
         yield from replica_metrics(scrape.replicas)
         yield from pool_metrics(scrape.pools)
+        yield shape_moves(scrape.shape_moves)
         yield _step_seconds(scrape.reports)
         if self._aliases:
             yield from _vllm(scrape)

@@ -153,6 +153,12 @@ PANELS: Final = (
         "Scaling signals of every pool, with front.scaling set.",
     ),
     Panel(
+        "Shape moves",
+        "short",
+        (("{{model}} {{outcome}}", "sum by (model, outcome) (increase(headway_shape_moves_total[1h]))"),),
+        "Replicas that changed their shape pool within an hour, with fleet.shape_pools set.",
+    ),
+    Panel(
         "Expected wait",
         "s",
         (

@@ -1,11 +1,11 @@
-"""Prometheus families of the scaling signals (SPEC A12): what each pool has, and what it should have."""
+"""Prometheus families of pools: the scaling signals (SPEC A12), and moves between shape pools (F5)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headway.core.reports import PoolFigures
+from headway.core.reports import PoolFigures, ShapeMoveFigures
 
 _WISHES: Final = {"grow": 1, "hold": 0, "shrink": -1}
 
@@ -31,3 +31,13 @@ def pool_metrics(pools: Sequence[PoolFigures]) -> Iterator[Metric]:
         for family, value in zip(families, values, strict=True):
             family.add_metric([figures.model, figures.pool], value)
     yield from families
+
+
+def shape_moves(moves: Sequence[ShapeMoveFigures]) -> Metric:
+    """The family of replicas that changed their shape pool (SPEC F5)."""
+    family = CounterMetricFamily(
+        "headway_shape_moves", "Replicas that changed their shape pool, or could not.", labels=["model", "outcome"]
+    )
+    for figures in moves:
+        family.add_metric([figures.model, figures.outcome], figures.count)
+    return family

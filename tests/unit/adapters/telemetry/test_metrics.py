@@ -13,6 +13,7 @@ from headway.core.reports import (
     PrefixFigures,
     ReplicaFigures,
     ReplicaReport,
+    ShapeMoveFigures,
 )
 
 CONTRACT_NAMES = [
@@ -177,6 +178,13 @@ def test_jobs_are_told_by_state() -> None:
     got = samples(Metrics(lambda: scrape))
     assert got['headway_queue_paused{model="wan"}'] == 1
     assert (got['headway_jobs{state="completed"}'], got['headway_jobs{state="queued"}']) == (4, 2)
+
+
+def test_moves_between_shape_pools_are_counted_by_how_they_ended() -> None:  # SPEC F5
+    moves = (ShapeMoveFigures("wan", "moved", 3), ShapeMoveFigures("wan", "failed", 1))
+    got = samples(Metrics(lambda: msgspec.structs.replace(SCRAPE, shape_moves=moves)))
+    assert got['headway_shape_moves_total{model="wan",outcome="moved"}'] == 3
+    assert got['headway_shape_moves_total{model="wan",outcome="failed"}'] == 1
 
 
 def test_vllms_names_tell_the_same() -> None:
