@@ -6,8 +6,8 @@
 
 No engine: results are empty. Every system runs in a process of its own and does windows of 64 steps in turn, so that a
 host that is busy for a while is busy for all. Figures: process CPU time per step, fold in one step and plan one.
-Every process has the collector of a live replica (live/garbage.py): frozen once it is warm, young objects collected as
-ever, no full passes.
+Every process has the collector of a live replica (live/garbage.py): frozen once it is warm, young objects collected
+when they are many, no full passes.
 """
 
 import argparse
@@ -132,7 +132,9 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     slow = {"naive": f"{OURS} naive", **dict(peer.split("=", 1) for peer in options.peer)}
-    print("garbage collector of every system: frozen once warm, young generations on, full passes off", flush=True)
+    print(
+        "garbage collector of every system: frozen once warm, young objects from 50,000 on, no full passes", flush=True
+    )
     rows: list[dict[str, object]] = []
     for run in options.runs or ("steady", "churn"):
         for cell in cells(run, [int(many) for many in options.running.split(",")]):

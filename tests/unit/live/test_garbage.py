@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from headway.core.units import NS_PER_S, Ns
-from headway.live.garbage import BUSY_S, IDLE_S, Garbage
+from headway.live.garbage import BUSY_S, IDLE_S, YOUNG_MAX, Garbage
 
 
 class Hand:
@@ -48,11 +48,19 @@ def test_what_is_there_when_it_settles_is_not_visited_again(hand: Hand) -> None:
     assert gc.get_threshold() == thresholds
 
 
-def test_young_objects_are_collected_as_ever_and_no_full_pass_begins_by_itself(garbage: Garbage) -> None:
-    for _ in range(200_000):
+def test_cycles_are_collected_when_they_are_many_and_no_full_pass_begins_by_itself(garbage: Garbage) -> None:
+    for _ in range(3 * YOUNG_MAX):
         loop()
-    assert garbage.figures.young > 50
+    assert garbage.figures.young in (2, 3)
     assert garbage.figures.full == 0
+    assert len(gc.get_objects()) < 1.5 * YOUNG_MAX
+
+
+def test_what_comes_and_goes_is_never_looked_at(garbage: Garbage) -> None:
+    for _ in range(10):
+        held: list[list[int]] = [[number] for number in range(YOUNG_MAX // 2)]
+        del held
+    assert garbage.figures.young == 0
 
 
 @pytest.mark.parametrize(("is_idle", "after_s"), [(True, IDLE_S), (False, BUSY_S)])
