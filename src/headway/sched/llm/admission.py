@@ -8,7 +8,7 @@ from headway.core.plans import Swap
 from headway.sched.llm.preemption import choose_victim, preempt
 from headway.sched.llm.prefill import chunk_size, introduce, plan_chunk
 from headway.sched.llm.records import record
-from headway.sched.llm.sequence import Seq, SeqState, blocks_for
+from headway.sched.llm.sequence import PREFILL, Seq, blocks_for
 from headway.sched.llm.state import Blocked, Draft, MachineState
 
 
@@ -100,7 +100,7 @@ def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:
             m.prefix_queries += seq.prompt_tokens
     m.order.observe_start(seq, step, not capped)
     m.unqueue(seq)
-    seq.state = SeqState.PREFILL
+    seq.state = PREFILL
     m.running += 1
     m.partial[seq] = None
 

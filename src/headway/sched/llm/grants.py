@@ -7,7 +7,7 @@ sequences is behind the fence (vllm-ascend#16315: without that rule each preempt
 from headway.core.errors import InvariantError
 from headway.core.plans import Join
 from headway.sched.llm.preemption import choose_victim, preempt
-from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.sequence import DECODE, STALLED, Seq
 from headway.sched.llm.state import Draft, MachineState
 
 
@@ -21,9 +21,9 @@ def grant(m: MachineState, draft: Draft) -> None:
         return
     owed = 0  # blocks promised out of those behind the fence
     for seq in [*m.stalled, *[m.seqs[number] for number in bucket]]:
-        if seq.state is SeqState.STALLED:
+        if seq.state is STALLED:
             owed += _resume(m, draft, seq, owed)
-        elif seq.state is SeqState.DECODE:
+        elif seq.state is DECODE:
             owed += _open_block(m, draft, seq, owed)
 
 
@@ -66,7 +66,7 @@ def _open_block(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
     if seq.join < draft.step:  # else the executor gave it no row yet
         m.pauses[seq.id] = None
     m.leave_batch(seq)
-    seq.state = SeqState.STALLED
+    seq.state = STALLED
     m.stalled[seq] = None
     m.stalls += 1
     return 1

@@ -4,7 +4,7 @@ Every stride-th block of a chain only (core.blockhash.known_stride), and bounded
 that was emptied, is followed by a snapshot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -16,12 +16,14 @@ SNAPSHOT_MAX: Final = 8192
 
 
 class KvLog:
-    """Costs one step per block that is told, none for those in between."""
+    """Costs one step per block that is told, none for those in between; what became of each is found out when it is
+    asked for."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
         self.told = bytearray(blocks)  # by block: its content is in the index, and routers know or will know it
         self._stride = known_stride(block_size)
-        self._changes: dict[bytes, bool] = {}  # hash -> it is there now; what came and went in between is no news
+        self._entries: list[tuple[Sequence[bytes], bool]] = []  # hashes that entered, or left, in order
+        self._counted = 0  # hashes in them
         self._is_reset = True
 
     def stored(self, table: Sequence[int], keys: Sequence[bytes], span: range) -> None:
@@ -31,37 +33,56 @@ class KvLog:
         for block in table[places]:
             told[block] = 1
         if not self._is_reset:
-            self._changes.update(dict.fromkeys(keys[places], True))
-            if len(self._changes) > CHANGES_MAX:
-                self._forget()
+            self._note(keys[places], True)
 
     def removed(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
         """The contents of `blocks` left the index."""
         told = self.told
-        changes = None if self._is_reset else self._changes
-        for block in blocks:
-            if told[block]:
-                told[block] = 0
-                if changes is not None:
-                    changes[hashes[block]] = False
-        if len(self._changes) > CHANGES_MAX:
-            self._forget()
+        gone = [block for block in blocks if told[block]]
+        for block in gone:
+            told[block] = 0
+        if gone and not self._is_reset:
+            self._note([hashes[block] for block in gone], False)
 
     def reset(self) -> None:
         """The index is empty."""
         self.told = bytearray(len(self.told))
         self._forget()
 
+    def _note(self, keys: Sequence[bytes], is_there: bool) -> None:
+        self._entries.append((keys, is_there))
+        self._counted += len(keys)
+        if self._counted > 2 * CHANGES_MAX:
+            changes = self._changes()
+            if len(changes) > CHANGES_MAX:
+                self._forget()
+                return
+            entered, left = _sides(changes)
+            self._entries, self._counted = [(entered, True), (left, False)], len(changes)
+
+    def _changes(self) -> dict[bytes, bool]:
+        """By hash, whether it is there now; what came and went in between is no news."""
+        changes: dict[bytes, bool] = {}
+        for keys, is_there in self._entries:
+            changes.update(dict.fromkeys(keys, is_there))
+        return changes
+
     def _forget(self) -> None:
-        self._changes.clear()
+        self._entries, self._counted = [], 0
         self._is_reset = True
 
     def take(self, hashes: Sequence[bytes], *, everything: bool) -> KvEvents:
         """Return the changes since the last call, or (asked, or when they are lost) what the index holds."""
-        changes, is_reset = self._changes, self._is_reset or everything
-        self._changes, self._is_reset = {}, False
+        changes = self._changes()
+        is_reset = everything or self._is_reset or len(changes) > CHANGES_MAX
+        self._entries, self._counted, self._is_reset = [], 0, False
         if is_reset:
             held = (hashes[block] for block, told in enumerate(self.told) if told)
             return KvEvents(tuple(islice(held, SNAPSHOT_MAX)), (), True)
-        stored = tuple(key for key, is_there in changes.items() if is_there)
-        return KvEvents(stored, tuple(key for key, is_there in changes.items() if not is_there))
+        return KvEvents(*_sides(changes))
+
+
+def _sides(changes: Mapping[bytes, bool]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Hashes that are there, and those that are not."""
+    there = tuple(key for key, is_there in changes.items() if is_there)
+    return there, tuple(key for key, is_there in changes.items() if not is_there)

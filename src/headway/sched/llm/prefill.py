@@ -8,7 +8,7 @@ from headway.core.plans import Chunk, NewSequence
 from headway.cost.llm import pairs
 from headway.sched.llm.pool import BROKEN
 from headway.sched.llm.records import record
-from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.sequence import FROZEN, JOINING, PREFILL, Seq
 from headway.sched.llm.state import Draft, MachineState
 
 
@@ -42,7 +42,7 @@ def seat_adopted(m: MachineState) -> None:
     """Sequences that came with their blocks take seats before the queue does."""
     while m.adopted and m.running < m.params.max_seqs:
         seq = m.adopted.pop(next(iter(m.adopted)))
-        seq.state = SeqState.PREFILL
+        seq.state = PREFILL
         m.running += 1
         m.partial[seq] = None
         m.order.observe_start(seq, m.step + 1, True)
@@ -59,9 +59,9 @@ def introduce(draft: Draft, seq: Seq) -> tuple[int, ...]:
 
 def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
     """How much of `seq` this step computes; 0 when the step is full."""
-    room = m.params.step_tokens - draft.decodes - draft.prefill_tokens
-    if seq.target - start < room:
-        room = seq.target - start
+    room, rest = m.params.step_tokens - draft.decodes - draft.prefill_tokens, seq.target - start
+    if rest < room:
+        room = rest
     if room < 1:
         return 0
     count = m.chunker.count(draft, start, room)
@@ -87,17 +87,18 @@ def plan_chunk(m: MachineState, draft: Draft, seq: Seq, count: int, table: tuple
     m.order.observe_prefill(seq, draft.step, count)
     m.visits += 1
     if seq.raw:
-        cache_blocks(m, seq, min(end // m.block_size, len(seq.hashes)), draft.step)
+        full = end // m.block_size
+        cache_blocks(m, seq, full if full < len(seq.hashes) else len(seq.hashes), draft.step)
     if not last:
         return
     del m.partial[seq]
     seq.outputs += 1  # a placeholder until the step is done
     seq.first = seq.last = draft.step
     if seq.holds and seq.outputs < seq.limit:
-        seq.state, seq.leave_at = SeqState.FROZEN, 0
+        seq.state, seq.leave_at = FROZEN, 0
         m.order.observe_stop(seq, draft.step)
         return
-    seq.state = SeqState.JOINING
+    seq.state = JOINING
     m.set_limit(seq, draft.step + 1)
     m.joins.append(seq)
 

@@ -55,6 +55,8 @@ class PrefixIndex:
     def match(self, root: bytes, hashes: Sequence[bytes], raw: bytes, limit: int, step: int) -> list[int]:
         """Return the longest run of leading blocks whose content steps before `step` have written."""
         hits: list[int] = []
+        if not limit or hashes[0] not in self._homes[hashes[0][0]]:
+            return hits  # most prompts begin like no other
         homes, parents, runs, width = self._homes, self._parent, self._run, self.width
         parent: Identity = root
         at = 0
@@ -79,7 +81,7 @@ class PrefixIndex:
         """Offer the blocks of `span`, written by `step`; return the identity of the last content, or BROKEN."""
         self.added = added = []
         at, stop = span.start, span.stop
-        if not self.is_alive(parent):
+        if not (isinstance(parent, bytes) or self.is_alive(parent)):
             return BROKEN  # nothing could ever reach them
         while at < stop:
             key = keys[at]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from headway.core.request import LlmRequest
 
@@ -21,6 +22,19 @@ class SeqState(Enum):
     OVER = auto()
 
 
+# Members by names of this module: to look one up in its class takes 0.2 us in Python 3.11, a global name almost none.
+HELD: Final = SeqState.HELD
+WAITING: Final = SeqState.WAITING
+ADOPTED: Final = SeqState.ADOPTED
+PREFILL: Final = SeqState.PREFILL
+JOINING: Final = SeqState.JOINING
+DECODE: Final = SeqState.DECODE
+STALLED: Final = SeqState.STALLED
+FROZEN: Final = SeqState.FROZEN
+DRAINING: Final = SeqState.DRAINING
+OVER: Final = SeqState.OVER
+
+
 @dataclass(slots=True, eq=False)
 class Seq:
     """Counts are current for all committed plans, except while DECODE: then `computed` and `outputs` are as of the
@@ -37,7 +51,7 @@ class Seq:
     raw: bytes  # prompt as 32-bit tokens; empty: not cacheable
     emitted: tuple[int, ...] = ()  # outputs that another stay emitted
     outputs: int = 0  # sampled, placeholders included
-    state: SeqState = SeqState.WAITING
+    state: SeqState = WAITING
     table: list[int] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
     computed: int = 0  # tokens whose KV is written

@@ -19,7 +19,7 @@ from headway.cost.llm import StepCost, StepShape
 from headway.sched.llm.params import LlmParams
 from headway.sched.llm.pool import BlockPool
 from headway.sched.llm.protocols import ChunkPolicy, OrderPolicy
-from headway.sched.llm.sequence import Seq, SeqState
+from headway.sched.llm.sequence import ADOPTED, DECODE, DRAINING, FROZEN, HELD, OVER, PREFILL, STALLED, WAITING, Seq
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -45,36 +45,20 @@ class Blocked(NamedTuple):
 class Draft:
     """The plan being made; also the StepView of chunk policies."""
 
-    __slots__ = (
-        "at_ns",
-        "behind",
-        "calm",
-        "chunks",
-        "contended",
-        "decodes",
-        "entered",
-        "grants",
-        "joins",
-        "kv_tokens",
-        "new",
-        "prefill_pairs",
-        "prefill_tokens",
-        "step",
-        "swap_in",
-    )
+    # As they are until something happens: one is made for each step in which not everybody just goes on.
+    calm = True  # nobody was preempted for this plan
+    decodes = kv_tokens = 0
+    prefill_tokens = prefill_pairs = 0
+    contended = False
+    behind = 0  # partly computed prompts that go on after admissions
 
     def __init__(self, step: int, at_ns: Ns) -> None:
         self.step, self.at_ns = step, at_ns
-        self.calm = True  # nobody was preempted for this plan
         self.entered: list[tuple[Seq, Join]] = []
         self.grants: list[tuple[int, int]] = []
         self.chunks: list[Chunk] = []
         self.new: list[NewSequence] = []
         self.swap_in: list[Swap] = []
-        self.decodes = self.kv_tokens = 0
-        self.prefill_tokens = self.prefill_pairs = 0
-        self.contended = False
-        self.behind = 0  # partly computed prompts that go on after admissions
 
 
 class MachineState:
@@ -133,14 +117,14 @@ class MachineState:
     def outputs_at(self, seq: Seq, step: int) -> int:
         """Outputs sampled by steps up to `step`, which is not before the stay that runs now."""
         outputs, last = seq.outputs, seq.last
-        if seq.state is SeqState.DECODE and seq.join <= self.step:
+        if seq.state is DECODE and seq.join <= self.step:
             outputs += self.step - seq.join + 1
             last = self.step
         return outputs - max(0, last - max(step, seq.first - 1))
 
     def computed_now(self, seq: Seq) -> int:
         """Tokens whose KV is written once every committed step is done."""
-        if seq.state is SeqState.DECODE:
+        if seq.state is DECODE:
             return seq.computed + self.step - seq.join + 1
         return seq.computed
 
@@ -193,7 +177,7 @@ class MachineState:
 
     def enter(self, seq: Seq, step: int) -> None:
         """Start decoding at `step`: from here on, time does the counting."""
-        seq.state, seq.join = SeqState.DECODE, step
+        seq.state, seq.join = DECODE, step
         self.wheel[(step - seq.computed) % self.block_size][seq.id] = seq.table
         self.set_limit(seq, step)
         self.decodes += 1
@@ -230,7 +214,7 @@ class MachineState:
 
     def queue(self, seq: Seq) -> None:
         """Put `seq` into the order."""
-        seq.state = SeqState.WAITING
+        seq.state = WAITING
         seq.queued_tokens = seq.target - seq.computed
         self.waiting += 1
         self.changes += 1
@@ -247,15 +231,15 @@ class MachineState:
     def retire(self, seq: Seq, fence: int) -> None:
         """Leave the running set; its blocks wait until step `fence` is done."""
         state = seq.state
-        if state is SeqState.DECODE:
+        if state is DECODE:
             self.leave_batch(seq)
-        elif state is SeqState.PREFILL:
+        elif state is PREFILL:
             del self.partial[seq]
-        elif state is SeqState.STALLED:
+        elif state is STALLED:
             del self.stalled[seq]
         self.running -= 1
         self.visits += 1
-        if state is not SeqState.FROZEN:  # the order let it go when it froze
+        if state is not FROZEN:  # the order let it go when it froze
             self.order.observe_stop(seq, self.step + 1)
         self.pool.drop(seq.table, fence, self.done)
         if seq.reserve:
@@ -276,23 +260,23 @@ class MachineState:
         leave = seq.leave_at
         self.retire(seq, self.step)
         self.forget(seq)
-        seq.state, seq.leave_at, seq.drained, seq.table = SeqState.DRAINING, leave, seq.table, []
+        seq.state, seq.leave_at, seq.drained, seq.table = DRAINING, leave, seq.table, []
 
     def finish(self, seq: Seq, reason: FinishReason, step: int) -> Ended:
         """End `seq` with what it had sampled by `step`."""
         outputs = self.outputs_at(seq, step)
         state = seq.state
-        if state is SeqState.WAITING:
+        if state is WAITING:
             self.unqueue(seq)
             if seq.slots:
                 self.slots.drop(seq.slots, max(seq.ready_after, self.step), self.done)
-        elif state is SeqState.ADOPTED:
+        elif state is ADOPTED:
             del self.adopted[seq.id]
             self.pool.drop(seq.table, self.step, self.done)
-        elif state is not SeqState.DRAINING and state is not SeqState.HELD:
+        elif state is not DRAINING and state is not HELD:
             self.retire(seq, self.step)
         self.forget(seq)
-        seq.state = SeqState.OVER
+        seq.state = OVER
         del self.seqs[seq.id]
         self.generated_tokens += outputs
         return Ended(seq.id, reason, outputs, seq.hit_tokens, seq.preemptions)
