@@ -72,7 +72,7 @@ restart_backoff_s = 0.02
 restart_backoff_s_max = 0.1
 """
 JSON = {"content-type": "application/json"}
-OUTAGE_S = 90.0  # a gateway that does not answer again by then never will
+OUTAGE_S = 90.0  # for what needs no torch
 START_S = 300.0  # torch and diffusers are imported by every worker, on a machine with other work to do
 
 
@@ -214,6 +214,11 @@ class Site:
             return None
 
     @property
+    def outage_s(self) -> float:
+        """Who is not back by then will never be."""
+        return START_S if self.is_torch else OUTAGE_S
+
+    @property
     def path(self) -> str:
         """Where jobs are made."""
         return "/v1/images/generations" if self.is_torch else "/v1/videos"
@@ -273,7 +278,7 @@ def ride(folder: Path, storm: Storm) -> Tally:
             elif running.kill_worker(rng):
                 tally.worker_kills += 1
             threads.join()
-        deadline = time.monotonic() + OUTAGE_S
+        deadline = time.monotonic() + running.outage_s
         while None in orders.values():
             _order(running, orders, receiver.url)
             assert time.monotonic() < deadline, "jobs are not accepted any more"
@@ -299,7 +304,7 @@ def _order(running: Site, orders: dict[str, str | None], hook: str) -> None:
 
 
 def _wait(running: Site, jobs: list[str], receiver: Receiver) -> None:
-    deadline = time.monotonic() + OUTAGE_S + len(jobs)
+    deadline = time.monotonic() + running.outage_s + len(jobs)
     left = jobs
     while left:
         assert time.monotonic() < deadline, f"not over: {[running.view(job) for job in left[:3]]}"

@@ -27,13 +27,14 @@ from headway.adapters.gateway.pictures.prepare import Asked
 from headway.adapters.gateway.pictures.progress import progress_of
 from headway.adapters.gateway.pictures.schema import VideoBody
 from headway.adapters.gateway.plain import JsonObject
-from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.ports import PictureEstimate, Serving
 from headway.adapters.gateway.prices import PriceSheet
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.tenants import Tenant
-from headway.core.errors import RequestError
+from headway.core.errors import CapacityError, RequestError
 from headway.core.ids import RequestId, TenantId
+from headway.core.request import DiffusionRequest
 
 POLL_MS_MIN: Final = 250
 POLL_MS_MAX: Final = 5000
@@ -75,7 +76,7 @@ class JobDesk:
 
     async def _create(self, kind: JobKind, order: Order, write: Callable[[Mapping[str, float]], bytes]) -> Created:
         request = order.asked.request
-        found = self._serving.foresee(request)
+        found = self._foreseen(request)
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
         device_s, echo = (0.0, write({})) if found is None else (found.gpu_seconds, write(found.stages))
@@ -85,6 +86,13 @@ class JobDesk:
         for name in sorted(names):
             self._index.remember(name, entry)
         return made
+
+    def _foreseen(self, request: DiffusionRequest) -> PictureEstimate | None:
+        """What it is believed to take. A job waits in its table for a replica that is on its way back."""
+        try:
+            return self._serving.foresee(request)
+        except CapacityError:
+            return None
 
     async def view(self, kind: JobKind, job: str, tenant: Tenant) -> JobView:
         """Return a job of that kind. Raises RequestError 404."""

@@ -3,10 +3,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.adapters.gateway.pictures.fakes import FILMER, FILMS, KEYED, Studio, data_url, form, picture
+from tests.unit.adapters.gateway.pictures.fakes import FILMER, FILMS, KEYED, PAINTER, Studio, data_url, form, picture
 
 from headway.adapters.gateway.job_ports import Body, JobError
 from headway.adapters.gateway.ports import ModelCard
+from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
 
 
@@ -341,5 +342,24 @@ def test_what_is_refused_is_told_in_the_words_of_the_client() -> None:
         fields, headers = form([("prompt", "x"), ("model", FILMER)], [("image", picture())])
         refused = (await studio.post("/v1/videos", fields, headers)).json()["error"]
         assert (refused["param"], "`image`" in refused["message"]) == ("image", True)
+
+    run(test)
+
+
+def test_a_job_is_accepted_while_no_replica_is_there_to_say_what_it_takes() -> None:
+    # SPEC H3: the table is durable; the last replica of a model may be starting again (benchmarks/soak.py, torch)
+    def away(_request: object) -> None:
+        raise CapacityError("no replica is ready", status=503, code="no_replica")
+
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.foresee = away
+        film = await studio.film()
+        assert (film.status, film.json()["status"]) == (200, "queued")
+        asked = {"prompt": "x", "model": PAINTER}
+        drawn = await studio.post("/v1/images/generations", asked, {"prefer": "respond-async"})
+        assert drawn.status == 202
+        told = await studio.post("/v1/estimates", {"endpoint": "/v1/images/generations", "body": asked})
+        assert told.status == 503  # who asks for a number is told that there is none
 
     run(test)
