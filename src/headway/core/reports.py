@@ -95,6 +95,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     text_shared_ns: float = 0.0  # of `text_ns`, what prompts that begin together take only once
     reference_ns: float = 0.0  # VAE encode, per reference token
     image_prompt_ns: float = 0.0  # image encoder of an IP-Adapter, per picture
+    begin_ns: float = 0.0  # VAE encode of a picture to begin from, per pixel
     decode_ns: float = 0.0  # VAE decode, per pixel
     control_share: float = 0.0  # of a step, per ControlNet
     lora_share: float = 0.0  # of a step, per adapter that is not merged

@@ -51,6 +51,11 @@ def encode_ns(cost: DenoiseCoefficients, shape: DenoiseShape) -> float:
     )
 
 
+def begin_ns(cost: DenoiseCoefficients, request: DiffusionRequest) -> float:
+    """Time to encode the picture that a request begins from, once for each that is made; 0 from noise."""
+    return cost.begin_ns * request.height * request.width * request.n if request.content.pictures else 0.0
+
+
 def decode_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int = 1) -> float:
     """Time after the last step: latents to pixels, one picture after the other."""
     return cost.decode_ns * shape.pixels * pictures
@@ -81,7 +86,7 @@ def stages(cost: DenoiseCoefficients, request: DiffusionRequest) -> Stages:
     text_ns = cost.text_ns * passes_of(cost, shape)
     return Stages(
         text_ns / NS_PER_S,
-        (encode_ns(cost, shape) - text_ns) / NS_PER_S,
+        (encode_ns(cost, shape) - text_ns + begin_ns(cost, request)) / NS_PER_S,
         (request.steps - request.skipped_steps) * step_ns(cost, shape, request.n) / NS_PER_S,
         decode_ns(cost, shape, request.n) / NS_PER_S,
     )
@@ -93,7 +98,7 @@ def left_ns(cost: DenoiseCoefficients, request: DiffusionRequest, done: int | No
     The first steps of an edit that begins from a picture are counted and not run.
     """
     shape, done = request.shape, request.begun if done is None else done
-    before = 0.0 if done else encode_ns(cost, shape)
+    before = 0.0 if done else encode_ns(cost, shape) + begin_ns(cost, request)
     after = decode_ns(cost, shape, request.n)
     steps = request.steps - max(done, request.skipped_steps)
     return round(before + steps * step_ns(cost, shape, request.n) + after)

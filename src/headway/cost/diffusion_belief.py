@@ -13,7 +13,7 @@ from headway.core.plans import DenoisePlan
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
-from headway.cost.diffusion import decode_ns, encode_ns, gain, left_ns, passes_of, step_ns
+from headway.cost.diffusion import begin_ns, decode_ns, encode_ns, gain, left_ns, passes_of, step_ns
 
 _SHAPES_MAX: Final = 256  # of which the oldest is forgotten; as many of shapes with a size
 _Key = TypeVar("_Key")
@@ -49,7 +49,8 @@ def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
     ended = sum(row.pictures for row in plan.rows if row.start + row.count == row.total)
     steps = max(row.runs for row in plan.rows)
     shared_ns = max(0, begun - 1) * passes_of(cost, shape) * cost.text_shared_ns  # prompts are encoded in one call
-    before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape) - shared_ns
+    brought_ns = sum(begin_ns(cost, new.request) for new in plan.new if not new.request.begun)
+    before = plan.merges * cost.merge_ns + begun * encode_ns(cost, shape) - shared_ns + brought_ns
     return before + steps * step_ns(cost, shape, pictures) + decode_ns(cost, shape, ended)
 
 
@@ -83,6 +84,7 @@ class DenoiseCost:
             text_shared_ns=c.text_shared_ns * k,
             reference_ns=c.reference_ns * k,
             image_prompt_ns=c.image_prompt_ns * k,
+            begin_ns=c.begin_ns * k,
             decode_ns=c.decode_ns * k,
             merge_ns=c.merge_ns * k,
             error=self.error,

@@ -249,7 +249,8 @@ def _probes(model: DiffusionSettings) -> Probes:
     shapes = dict.fromkeys(DenoiseShape(*_sides(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
     is_own_work = model.device != "cuda" and not model.text_processes + model.decode_processes
-    return Probes(batches, "mp4" if model.fps else "png", model.fps, is_own_work)
+    takes_pictures = model.edits and not model.fps
+    return Probes(batches, "mp4" if model.fps else "png", model.fps, is_own_work, takes_pictures)
 
 
 def _sides(size: str) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from headway.cost.diffusion import tokens_of
 from headway.cost.diffusion_memory import Peak
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
+from headway.engines.synthetic.pictures import grid_png
 from headway.sched.diffusion.warming import Stock, warming
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Probes(msgspec.Struct, frozen=True):
     form: str  # png; mp4 of a model that makes videos
     fps: int = 0
     is_own_work: bool = False  # all of it is done by the thread that runs the engine: no process of a stage beside it
+    edits: bool = False  # pictures to begin from are taken: one is encoded too
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -105,6 +107,8 @@ def warm_up_denoiser(
                 break
             number, fit = number + _RUNS + pictures, pictures
     cost = fitted(measured, start)
+    if probes.edits:
+        cost = msgspec.structs.replace(cost, begin_ns=_begin_ns(Bench(engine, probes, watch), number))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
     return Warm(cost, tuple(caps), fitted_memory(peaks, cost, tile) if peaks else None)
@@ -123,6 +127,10 @@ class Bench(msgspec.Struct, frozen=True):
     probes: Probes
     clocks: Clocks
 
+    def share(self, wall_ns: int, busy_ns: int) -> float:
+        """Of a run, in which its thread had a processor."""
+        return min(1.0, busy_ns / wall_ns) if self.probes.is_own_work and busy_ns and wall_ns else 1.0
+
 
 def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> Measured:
     """The faster of two after a first: what is compiled, allocated or read for the first time is not the work's.
@@ -137,10 +145,28 @@ def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> M
         began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
         times = _run(bench.engine, [_request(bench.probes, shape, pictures, first + again)])
         wall_ns, busy_ns = bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns
-        share = min(1.0, busy_ns / wall_ns) if bench.probes.is_own_work and busy_ns and wall_ns else 1.0
+        share = bench.share(wall_ns, busy_ns)
         text_ns, decode_ns = round(times.text_encode_ns * share), round(times.vae_decode_ns * share)
         runs.append(Measured(shape, pictures, text_ns, times.denoise_ns * share / _STEPS, decode_ns, peaks))
     return min(runs, key=lambda run: run.step_ns)
+
+
+def _begin_ns(bench: Bench, first: int) -> float:
+    """Of a pixel of a picture to begin from; 0 where the model takes none after all."""
+    shape, took = bench.probes.batches[0][0], []
+    sent = grid_png(shape.height, shape.width, b"warm-up")
+    for number in range(first, first + _RUNS):
+        request = _request(bench.probes, shape, 1, number)
+        content = msgspec.structs.replace(request.content, pictures=(sent,))
+        began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
+        try:
+            times = _run(bench.engine, [msgspec.structs.replace(request, content=content, strength=0.5)])
+        except EngineError as error:
+            log.warning("%s; edits are predicted without it", error)
+            return 0.0
+        share = bench.share(bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns)
+        took.append(times.vae_encode_ns * share)
+    return min(took[1:]) / shape.pixels
 
 
 def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from headway.core.draw import draw_unit
 from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
-from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.core.request import Content, DenoiseShape, DiffusionRequest
 from headway.cost.diffusion import decode_ns, encode_ns, step_ns
 from headway.cost.diffusion_belief import DenoiseCost, DenoiseCostParams, plan_ns
 
@@ -147,3 +147,14 @@ def test_prompts_that_begin_together_are_encoded_in_one_call() -> None:
     together = plan(SMALL, row, replace(row, seq=2), replace(row, seq=3))
     assert plan_ns(cost, together) == plan_ns(COST, together) - 2 * 400
     assert plan_ns(cost, plan(SMALL, row)) == plan_ns(COST, plan(SMALL, row))
+
+
+def test_pictures_to_begin_from_are_in_the_time_of_the_plan_that_begins_them() -> None:  # SPEC F1, F2
+    cost = replace(COST, begin_ns=3.0)
+    request = DiffusionRequest(RequestId("req-1"), TenantId("t"), ModelId("m"), 9, 256, 256, 1, 0)
+    edit = replace(request, content=Content("x", pictures=(b"png",)))
+    begins = plan(SMALL, DenoiseRow(1, 0, 2, 9), DenoiseRow(2, 0, 2, 9))
+    news = tuple(NewDenoise(seq, one) for seq, one in enumerate((edit, request), start=1))
+    assert plan_ns(cost, replace(begins, new=news)) - plan_ns(cost, begins) == 3.0 * 256 * 256
+    resumed = (NewDenoise(1, replace(edit, begun=3)),)  # its checkpoint holds what was encoded
+    assert plan_ns(cost, replace(middle(SMALL), new=resumed)) == plan_ns(cost, middle(SMALL))

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from headway.core.artifacts import Denoised, StagePeaks
+from headway.core.artifacts import Denoised, RowFailed, StagePeaks
 from headway.core.errors import EngineError
 from headway.core.ids import ModelId, NodeId
 from headway.core.plans import DenoisePlan
@@ -162,3 +162,32 @@ def test_the_room_of_an_engine_is_what_is_said_or_its_share_of_its_device() -> N
     assert room_beside(said, engine) == 77
     shared = msgspec.structs.replace(said, memory_bytes=None, sharers=2)
     assert room_beside(shared, engine) == round(MEMORY_SHARE * 900 / 2)
+
+
+class Encoding(SyntheticDenoiser):
+    """Takes 5 ns for a pixel of a picture to begin from."""
+
+    def run(self, plan: DenoisePlan) -> Denoised:
+        done = super().run(plan)
+        pixels = sum(new.request.shape.pixels for new in plan.new if new.request.content.pictures)
+        assert done.stages is not None
+        return msgspec.structs.replace(done, stages=msgspec.structs.replace(done.stages, vae_encode_ns=5 * pixels))
+
+
+def test_a_picture_to_begin_from_is_encoded_once_to_know_what_that_takes() -> None:  # SPEC F1, F2
+    engine, shape = Encoding(DenoiserParams(step_ns=1)), DenoiseShape(64, 64, passes=1)
+    assert warm_up_denoiser(engine, Probes(((shape, 1),), "png"), START).cost.begin_ns == 0.0
+    assert warm_up_denoiser(engine, Probes(((shape, 1),), "png", edits=True), START).cost.begin_ns == 5.0
+    assert engine.held == 0
+
+
+def test_a_model_that_takes_no_pictures_after_all_is_ready_without() -> None:
+    class Refusing(SyntheticDenoiser):
+        def run(self, plan: DenoisePlan) -> Denoised:
+            done = super().run(plan)
+            edits = [new.seq for new in plan.new if new.request.content.pictures]
+            failed = tuple(RowFailed(seq, "bad_input", "it takes no pictures") for seq in edits)
+            return msgspec.structs.replace(done, failed=failed)
+
+    warm = warm_up_denoiser(Refusing(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png", edits=True), START)
+    assert warm.cost.begin_ns == 0.0

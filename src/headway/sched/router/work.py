@@ -25,7 +25,8 @@ def kind_of(request: Request) -> str:
         return ""
     done = max(request.begun, request.skipped_steps)
     is_begun = request.begun > 0  # else its prompt is encoded
-    return f"{request.shape}, {request.steps} steps, {done} done, {is_begun}, {request.n} pictures"
+    is_edit = bool(request.content.pictures)  # whose picture is encoded too
+    return f"{request.shape}, {request.steps} steps, {done} done, {is_begun}, {is_edit}, {request.n} pictures"
 
 
 class _Sent(msgspec.Struct, gc=False):
