@@ -1,6 +1,6 @@
 """Runs a diffusion engine before it counts as ready, and learns from it what its work takes at first (SPEC F2).
 
-Every shape goes through all stages, alone and in batches of every size that is a power of two, up to its largest
+Every shape goes through all stages, alone and in batches of every size up to 8 and of powers of two, up to its largest
 (SPEC F8); `cost.diffusion`'s formula is fitted to what some of them took. What plans take later corrects it.
 """
 
@@ -27,6 +27,7 @@ from headway.sched.diffusion.warming import Stock, warming
 log = logging.getLogger(__name__)
 _STEPS: Final = 2  # of every measured request; one that is only warmed runs one
 _RUNS: Final = 3  # of every kind; the first is not measured
+_EACH_MAX: Final = 8  # pictures of a batch up to which every size is run
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -115,9 +116,9 @@ def warm_up_denoiser(
 
 
 def buckets(largest: int) -> list[int]:
-    """Batch sizes up to the largest: powers of two, and itself."""
-    powers = [1 << power for power in range(largest.bit_length())]
-    return powers if powers[-1] == largest else [*powers, largest]
+    """Batch sizes up to the largest: each up to 8, then powers of two, and itself."""
+    doubled = [1 << power for power in range(4, largest.bit_length())]
+    return list(dict.fromkeys([*range(1, min(largest, _EACH_MAX) + 1), *doubled, largest]))
 
 
 class Bench(msgspec.Struct, frozen=True):

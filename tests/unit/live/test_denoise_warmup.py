@@ -14,7 +14,7 @@ from headway.cost.diffusion import decode_ns, encode_ns, step_ns, tokens_of
 from headway.cost.diffusion_memory import decode_bytes, step_bytes
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.assemble import Recipe, room_beside, warmed
-from headway.live.denoise_warmup import Clocks, Measured, Probes, fitted, warm_up_denoiser
+from headway.live.denoise_warmup import Clocks, Measured, Probes, buckets, fitted, warm_up_denoiser
 from headway.live.host_memory import MEMORY_SHARE
 from headway.live.spec import DiffusionSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
@@ -78,7 +78,7 @@ class Watched(SyntheticDenoiser):
 def test_every_shape_has_run_in_every_batch_size_up_to_its_largest() -> None:
     engine = Watched(DenoiserParams(step_ns=1))
     warm = warm_up_denoiser(engine, Probes(((SMALL, 12), (LARGE, 8), (DenoiseShape(96, 64), 1)), "png"), START)
-    assert engine.ran == {(64, 64): {1, 2, 4, 8, 12}, (128, 128): {1, 2, 4, 8}, (96, 64): {1}}
+    assert engine.ran == {(64, 64): {1, 2, 3, 4, 5, 6, 7, 8, 12}, (128, 128): {1, 2, 3, 4, 5, 6, 7, 8}, (96, 64): {1}}
     assert (warm.caps, engine.held) == ((), 0)
 
 
@@ -86,7 +86,7 @@ def test_every_shape_has_run_in_every_batch_size_up_to_its_largest() -> None:
 def test_a_batch_without_room_caps_its_shape_at_what_is_warm() -> None:
     engine = Watched(DenoiserParams(step_ns=1, row_pixels_max=5 * 64 * 64))
     warm = warm_up_denoiser(engine, Probes(((SMALL, 8), (LARGE, 4)), "png"), START)
-    assert warm.caps == ((SMALL, 4), (LARGE, 1))
+    assert warm.caps == ((SMALL, 5), (LARGE, 1))
     machine = DiffusionParams(batch_max=8, caps=(ShapeCap(64, 64, 6), ShapeCap(96, 64, 2)))
     spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec(machine))
     built = warmed(Recipe(spec, 0, None), warm)
@@ -94,7 +94,7 @@ def test_a_batch_without_room_caps_its_shape_at_what_is_warm() -> None:
     assert built.spec.diffusion is not None
     machine = built.spec.diffusion.machine
     shapes = (SMALL, LARGE, DenoiseShape(96, 64), DenoiseShape(32, 32))
-    assert [largest_batch(machine, shape) for shape in shapes] == [4, 1, 2, 8]
+    assert [largest_batch(machine, shape) for shape in shapes] == [5, 1, 2, 8]
 
 
 class Halved:
@@ -191,3 +191,18 @@ def test_a_model_that_takes_no_pictures_after_all_is_ready_without() -> None:
 
     warm = warm_up_denoiser(Refusing(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png", edits=True), START)
     assert warm.cost.begin_ns == 0.0
+
+
+# SPEC F8
+@pytest.mark.parametrize(
+    ("largest", "sizes"),
+    [
+        (1, [1]),
+        (3, [1, 2, 3]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (16, [1, 2, 3, 4, 5, 6, 7, 8, 16]),
+        (40, [1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 40]),
+    ],
+)
+def test_small_batches_are_run_in_every_size(largest: int, sizes: list[int]) -> None:
+    assert buckets(largest) == sizes
