@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 import pytest
 from tests.property.llm_world import make_limits, make_request
 
+from headway.core.blockhash import block_hashes
 from headway.core.events import StepDone
 from headway.core.plans import StepTiming
 from headway.cost.llm import StepCost, StepCostParams
@@ -19,6 +20,7 @@ from headway.sched.registry import PolicyChoice
 TIMING = StepTiming(0, 0, 10_000_000)
 WARM = 64  # steps in which the belief learns from each
 FIXED, PER_GRANT = 450, 20  # instructions of a steady step, with a tenth to spare
+LIFE, PER_BLOCK = 8500, 160  # of a request with a prompt of 16 blocks; of each block more
 
 
 class Count:
@@ -100,3 +102,34 @@ def test_sixteen_times_as_many_that_open_as_many_blocks_cost_no_more() -> None:
 def test_a_longer_queue_that_finds_no_seat_costs_no_more(order: str) -> None:
     short, long = cost(machine(16, 2, 16, order)), cost(machine(16, 600, 16, order))
     assert long[0] <= 1.02 * short[0]
+
+
+# SPEC B9
+@pytest.mark.parametrize(("block", "most"), [(64, LIFE), (16, LIFE + 48 * PER_BLOCK)])
+def test_a_request_costs_a_fixed_part_and_little_for_each_of_its_blocks(block: int, most: int) -> None:
+    """From its first chunk to the return of its blocks: a prompt of 1,024 tokens in two chunks, then 24 outputs."""
+    params = LlmParams(max_seqs=8, step_tokens=1024, swap=True)
+    limits = make_limits(block_size=block, kv_blocks=24 * 1100 // block, host_slots=64, max_model_len=4096)
+    m, count, ended = LlmMachine(params, limits, StepCost(StepCostParams(kv_bytes_per_block=1))), Count(), 0
+    root = make_request(0, (1,)).cache_root
+
+    def add(number: int) -> None:
+        prompt = tuple(range(number * 2000, number * 2000 + 1024))
+        m.add(make_request(number, prompt, 24, root=root, hashes=block_hashes(root, prompt, block)), (), number)
+
+    for number in range(12):
+        add(number)
+    m.plan(0)
+    for step in range(380):
+        event = done(m)
+        with count.running() if step >= 300 else nullcontext():  # until then the pool fills and the belief learns
+            over = m.step_done(event)
+            m.plan(0)
+        m.take_decisions()
+        m.take_kv_events(everything=False)
+        for one in over:
+            add(12 + one.seq)
+        ended += len(over) if step >= 300 else 0
+    assert ended > 20
+    assert m.state.pool.evicted > 1000 // block
+    assert count.value / ended <= most
