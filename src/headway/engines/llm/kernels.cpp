@@ -4,7 +4,10 @@
 // depends on its own row only. Matrix products accumulate over k in ascending order in one accumulator; attention walks
 // the KV blocks of its sequence in ascending order; sums over a row use eight fixed lanes. Tiling and threads choose
 // which elements are computed together, never the order inside one. No -ffast-math: it would let the compiler reorder.
+#include <omp.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -67,12 +70,12 @@ static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t pan
 }
 
 template <typename W>
-static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
+static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, int64_t panels) {
   constexpr int64_t kc = 288;  // the panel's part and the rows of a tile stay in the first cache
   const int64_t ld = panels * 16, panel = K * 16;
   // Few rows: wide tiles hide the latency of the single accumulation chain. Many rows: tall tiles reuse the weights.
   const int64_t group = M <= 1 ? 4 : M <= 2 ? 2 : 1;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp for schedule(static) nowait
   for (int64_t g = 0; g < (panels + group - 1) / group; g++) {
     const int64_t first = g * group, count = std::min(group, panels - first);
     for (int64_t k = 0; k < K; k += kc) {
@@ -142,8 +145,8 @@ static inline void dots(const float* q, int64_t width, const float* k, int64_t s
 
 constexpr int lanes[8] = {0, 2, 1, 3, 4, 6, 5, 7};  // as `totals` adds them; lane i is added as the lanes[i]th
 
-// Sixteen keys across: of every lane of `dots`, [8, D / 8, 16]. Six queries by sixteen keys take the same sums lane after
-// lane, and add them up in the same tree.
+// Sixteen keys across: of every lane of `dots`, [8, D / 8, 16]. Six queries by sixteen keys take the same sums
+// lane after lane, and add them up in the same tree.
 static inline void dots_across(const float* q, int64_t width, const float* across, int D, float* score) {
   v8 left[3][side][2];
 #pragma GCC unroll 1
@@ -388,17 +391,19 @@ void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const fl
 }
 
 void hw_linear_f32(const float* x, const float* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
-  linear<float>(x, w, y, M, K, panels, threads);
+#pragma omp parallel num_threads(threads)
+  linear<float>(x, w, y, M, K, panels);
 }
 
 void hw_linear_bf16(const float* x, const uint16_t* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
-  linear<uint16_t>(x, w, y, M, K, panels, threads);
+#pragma omp parallel num_threads(threads)
+  linear<uint16_t>(x, w, y, M, K, panels);
 }
 
 // residual[M, n] += delta (where delta is not null); y = rms_norm(residual) * weight. n is a multiple of 8.
-void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
-                     int64_t M, int64_t n, float eps, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M >= 8)
+static void add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
+                         int64_t M, int64_t n, float eps) {
+#pragma omp for schedule(static) nowait
   for (int64_t m = 0; m < M; m++) {
     float* r = residual + m * n;
     if (delta)
@@ -408,11 +413,11 @@ void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, 
 }
 
 // In place on qkv[M, stride]: optional per-head norms, rotary embedding by halves; then K and V go to their slots.
-void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
-                   const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
-                   float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D, int threads) {
+static void rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
+                       const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
+                       float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D) {
   const int64_t half = D / 2;
-#pragma omp parallel for schedule(static) num_threads(threads) if (M >= 8)
+#pragma omp for schedule(static) nowait
   for (int64_t m = 0; m < M; m++) {
     float* row = qkv + m * stride;
     const float *c = cosine + positions[m] * half, *s = sine + positions[m] * half;
@@ -434,12 +439,12 @@ void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float*
 
 // Row m attends to the first contexts[m] positions of table owners[m]; consecutive rows of one owner are consecutive
 // positions. A row of context 0 is padding and gives zeros. block is a multiple of 8, at most 64.
-void hw_attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
-                  int64_t table_stride, const int32_t* owners, const int32_t* contexts, const int32_t* starts,
-                  int64_t tiles, float* out, int64_t heads, int64_t kv_heads, int64_t D, int64_t block, float scale,
-                  int threads) {
+static void attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
+                      int64_t table_stride, const int32_t* owners, const int32_t* contexts, const int32_t* starts,
+                      int64_t tiles, float* out, int64_t heads, int64_t kv_heads, int64_t D, int64_t block,
+                      float scale) {
   const int64_t G = heads / kv_heads;
-#pragma omp parallel for collapse(2) schedule(dynamic, 1) num_threads(threads)
+#pragma omp for collapse(2) schedule(dynamic, 1) nowait
   for (int64_t t = 0; t < tiles; t++)
     for (int64_t head = 0; head < kv_heads; head++) {
       const int64_t tile = tiles - 1 - t, m = starts[tile];  // the longest contexts first: short ones even out the end
@@ -458,13 +463,41 @@ void hw_attention(const float* q, int64_t q_stride, const float* k, const float*
 }
 
 // y[M, n] = silu(x[:, :n]) * x[:, n:2n]. n is a multiple of 8.
-void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M >= 4)
+static void silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n) {
+#pragma omp for schedule(static) nowait
   for (int64_t m = 0; m < M; m++)
     for (int64_t i = 0; i < n; i += 8) {
       const v8 gate = load(x + m * stride + i), up = load(x + m * stride + n + i);
       store(y + m * n + i, gate / (splat(1.f) + exp8(-gate)) * up);
     }
+}
+
+// The operations of a layer, each in a region of its own.
+void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
+                     int64_t M, int64_t n, float eps, int threads) {
+#pragma omp parallel num_threads(threads) if (M >= 8)
+  add_rms_norm(residual, delta, delta_stride, weight, y, M, n, eps);
+}
+
+void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
+                   const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
+                   float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D, int threads) {
+#pragma omp parallel num_threads(threads) if (M >= 8)
+  rope_store(qkv, stride, cosine, sine, positions, slots, k_cache, v_cache, q_norm, k_norm, eps, M, heads, kv_heads, D);
+}
+
+void hw_attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
+                  int64_t table_stride, const int32_t* owners, const int32_t* contexts, const int32_t* starts,
+                  int64_t tiles, float* out, int64_t heads, int64_t kv_heads, int64_t D, int64_t block, float scale,
+                  int threads) {
+#pragma omp parallel num_threads(threads)
+  attention(q, q_stride, k, v, tables, table_stride, owners, contexts, starts, tiles, out, heads, kv_heads, D, block,
+            scale);
+}
+
+void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n, int threads) {
+#pragma omp parallel num_threads(threads) if (M >= 4)
+  silu_mul(x, stride, y, M, n);
 }
 
 // All layers in one call: at one row the calls of a layer cost as much as a tenth of its products.
@@ -508,32 +541,67 @@ static void keep(Step& s, int64_t wide, std::vector<int32_t>& room) {
   s.rows = s.tiles = n;
 }
 
-static void product(const Product& p, const float* x, float* y, const Step& s) {
-  if (p.is_bf16) linear<uint16_t>(x, (const uint16_t*)p.weight, y, s.rows, p.inputs, p.panels, s.threads);
-  else linear<float>(x, (const float*)p.weight, y, s.rows, p.inputs, p.panels, s.threads);
-  if (p.bias)
-    for (int64_t m = 0; m < s.rows; m++)
-      for (int64_t n = 0; n < p.outputs; n++) y[m * p.panels * 16 + n] += p.bias[n];
+// Threads between two stages of a layer. They wait about 40 us awake, then asleep: a team that sleeps at once spends a
+// decode step of 20 ms waking up, one that stays awake takes the cores from whoever else needs them.
+struct Barrier {
+  std::atomic<int> arrived{0}, turn{0};
+  void wait() {
+    const int mine = turn.load();
+    if (arrived.fetch_add(1) + 1 == omp_get_num_threads()) {
+      arrived.store(0);
+      turn.fetch_add(1);
+      turn.notify_all();
+      return;
+    }
+    for (int i = 0; i < 1500 && turn.load(std::memory_order_acquire) == mine; i++) {
+#ifdef __x86_64__
+      __builtin_ia32_pause();
+#endif
+    }
+    turn.wait(mine);
+  }
+};
+
+static void product(const Product& p, const float* x, float* y, const Step& s, Barrier& barrier) {
+  if (p.is_bf16) linear<uint16_t>(x, (const uint16_t*)p.weight, y, s.rows, p.inputs, p.panels);
+  else linear<float>(x, (const float*)p.weight, y, s.rows, p.inputs, p.panels);
+  barrier.wait();
+  if (!p.bias) return;
+#pragma omp for schedule(static) nowait
+  for (int64_t m = 0; m < s.rows; m++)
+    for (int64_t n = 0; n < p.outputs; n++) y[m * p.panels * 16 + n] += p.bias[n];
+  barrier.wait();
 }
 
-// The last product is left in delta, not yet added to the residual; both hold the kept rows, in their order.
+// The last product is left in delta, not yet added to the residual; both hold the kept rows, in their order. One region
+// for all: five regions a layer cost two threads at one row more than they gain.
 void hw_layers(const Layer* layers, int64_t count, const Step* step) {
   Step s = *step;
   std::vector<int32_t> room;
+  Barrier barrier;
+#pragma omp parallel num_threads(s.threads)
   for (const Layer* l = layers; l < layers + count; l++) {
     const int64_t wide = l->qkv.panels * 16, back = l->down.panels * 16;
-    hw_add_rms_norm(s.residual, l == layers ? nullptr : s.delta, back, l->input_norm, s.x, s.rows, s.hidden, s.eps, s.threads);
-    product(l->qkv, s.x, s.qkv, s);
-    hw_rope_store(s.qkv, wide, s.cosines, s.sines, s.positions, s.slots, l->keys, l->values, l->q_norm, l->k_norm, s.eps,
-                  s.rows, s.heads, s.kv_heads, s.head_dim, s.threads);
-    if (l == layers + count - 1 && s.kept_rows < s.rows) keep(s, wide, room);
-    hw_attention(s.qkv, wide, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts, s.tiles,
-                 s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale, s.threads);
-    product(l->out, s.attended, s.delta, s);
-    hw_add_rms_norm(s.residual, s.delta, l->out.panels * 16, l->mlp_norm, s.x, s.rows, s.hidden, s.eps, s.threads);
-    product(l->gate_up, s.x, s.gate_up, s);
-    hw_silu_mul(s.gate_up, l->gate_up.panels * 16, s.active, s.rows, s.feed_forward, s.threads);
-    product(l->down, s.active, s.delta, s);
+    add_rms_norm(s.residual, l == layers ? nullptr : s.delta, back, l->input_norm, s.x, s.rows, s.hidden, s.eps);
+    barrier.wait();
+    product(l->qkv, s.x, s.qkv, s, barrier);
+    rope_store(s.qkv, wide, s.cosines, s.sines, s.positions, s.slots, l->keys, l->values, l->q_norm, l->k_norm, s.eps,
+               s.rows, s.heads, s.kv_heads, s.head_dim);
+    barrier.wait();
+    if (l == layers + count - 1 && step->kept_rows < step->rows) {
+      if (omp_get_thread_num() == 0) keep(s, wide, room);
+      barrier.wait();
+    }
+    attention(s.qkv, wide, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts, s.tiles,
+              s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale);
+    barrier.wait();
+    product(l->out, s.attended, s.delta, s, barrier);
+    add_rms_norm(s.residual, s.delta, l->out.panels * 16, l->mlp_norm, s.x, s.rows, s.hidden, s.eps);
+    barrier.wait();
+    product(l->gate_up, s.x, s.gate_up, s, barrier);
+    silu_mul(s.gate_up, l->gate_up.panels * 16, s.active, s.rows, s.feed_forward);
+    barrier.wait();
+    product(l->down, s.active, s.delta, s, barrier);
   }
 }
 }

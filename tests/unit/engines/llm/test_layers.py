@@ -15,10 +15,10 @@ from headway.engines.llm.weights import Checkpoint
 CPU = torch.device("cpu")
 
 
-def made(folder: Path, cache: Path) -> Decoder:
+def made(folder: Path, cache: Path, threads: int = 1) -> Decoder:
     config = read_config(folder)
     cosines, sines = rope_tables(config, 64, CPU)
-    choice = BackendChoice(dtype="float32", kernels="native", threads=1, block_size=8, cache=cache)
+    choice = BackendChoice(dtype="float32", kernels="native", threads=threads, block_size=8, cache=cache)
     return Decoder(config, Checkpoint(folder), choose_backend(config, RopeTables(cosines=cosines, sines=sines), choice))
 
 
@@ -63,6 +63,19 @@ def test_leaving_rows_out_of_the_last_layer_changes_no_other_row(
     assert some.shape == (len(sampled), logits.shape[1])
     assert torch.equal(some, logits[sampled])
     assert torch.equal(same_keys, keys)
+
+
+# SPEC B7
+@pytest.mark.parametrize("threads", [2, 3])
+def test_any_team_of_threads_gives_the_same_bits_step_after_step(
+    tiny_folder: Path, kernel_cache: Path, library: object, threads: int
+) -> None:
+    alone, team = made(tiny_folder, kernel_cache), made(tiny_folder, kernel_cache, threads)
+    for count, sampled in ((1, None), (2, None), (40, None), (40, [0, 7, 38]), (40, [])):
+        wanted = forward(alone, tiny_folder, count, sampled)
+        for _ in range(20):  # threads meet in another order every time
+            got = forward(team, tiny_folder, count, sampled)
+            assert all(torch.equal(*pair) for pair in zip(got, wanted, strict=True))
 
 
 # SPEC B7
