@@ -1,8 +1,8 @@
 """Captioned clips of one shape that moves at a constant speed and re-enters where it left, and what they must show.
 
-The picture is a torus: a lap takes four seconds, so every fourth second repeats and a clip of any length is made of the
-frames of one lap. A shape is always on one of 8 x 8 places, a step apart: the transformer then has four cuts of a shape
-into its tokens to learn instead of 256.
+The picture is a torus: a lap takes two seconds, so every second one repeats and a clip of any length is made of the
+frames of one lap. A shape is always in the middle of one of the transformer's 4 x 4 tokens, a step apart: all shapes
+are cut into tokens in the same way, and the next frame is this one, shifted by a token.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .captions import DIRECTIONS, IGNORED, SIZES, TOKENS
 from .oracle import PIXELS_MIN, Pixels, nearest
 from .scenes import BACKGROUNDS, COLOURS, RADII, RGB, SHAPES, Floats, distance, is_held_out, pick
 
-SIDE, FPS, LAP = 64, 2, 8  # pixels, frames a second, frames in which a shape comes back to where it began
+SIDE, FPS, LAP = 64, 2, 4  # pixels, frames a second, frames in which a shape comes back to where it began
 STEP = {"still": (0, 0), "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 
 
@@ -52,8 +52,8 @@ def random_clip(rng: Generator) -> Clip:
         pick(rng, tuple(RADII)),
         pick(rng, DIRECTIONS),
         background,
-        int(rng.integers(LAP)) / LAP,
-        int(rng.integers(LAP)) / LAP,
+        (int(rng.integers(LAP)) + 0.5) / LAP,
+        (int(rng.integers(LAP)) + 0.5) / LAP,
     )
 
 

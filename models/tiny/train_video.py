@@ -15,12 +15,15 @@ from torch import Tensor
 from .captions import tokens
 from .clips import LAP, clips, judge, lap
 from .training import Log, Optimiser, begin, save_state
-from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
+from .wan import TOKENS_A_FRAME, TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
 
 POOL = 1600
 # (frames, clips a batch, share of the batches): single frames show many captions a step, long clips hold together.
-LENGTHS = ((1, 72, 0.2), (8, 10, 0.7), (24, 3, 0.1))
+LENGTHS = ((1, 72, 0.1), (4, 20, 0.2), (8, 10, 0.55), (24, 3, 0.15))
 LR, HOLD, SILENCE = 3e-3, 0.75, 0.1
+# Half of the clips have noise of its own in every frame, and little in some: where those show the shape tells where it
+# is in the others, which teaches motion long before one noise for all would (diffusion forcing, arXiv 2407.01392).
+FORCED, CLEAR, CLEAR_MEAN = 0.5, 0.4, -2.0
 # Mean logit of the noise of one frame; more frames of one motion tell more of it, as more pixels do (flux.sigma_mean).
 SIGMA_MEAN = 1.6
 
@@ -34,13 +37,17 @@ class Laps:
     silence: Tensor
 
     def sample(self, frames: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Clean clips `[batch, channels, frames, h, w]` that begin anywhere in a lap, captions, noise levels."""
+        """Clean clips `[batch, channels, frames, h, w]` that begin anywhere in a lap; captions; noise of each frame."""
         rows, begins = torch.randint(0, len(self.latents), (batch,)), torch.randint(0, LAP, (batch, 1))
         at = (begins + torch.arange(frames)) % LAP
         told = self.told[rows].clone()
         told[torch.rand(batch) < SILENCE] = self.silence
-        mean = SIGMA_MEAN + 0.5 * math.log(frames)
-        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(mean + torch.randn(batch))
+        logit = SIGMA_MEAN + 0.5 * math.log(frames) + torch.randn(batch, 1).expand(batch, frames)
+        if frames > 1:
+            clear = torch.rand(batch, frames) < CLEAR
+            own = torch.where(clear, CLEAR_MEAN, SIGMA_MEAN + 1) + torch.randn(batch, frames)
+            logit = torch.where(torch.rand(batch, 1) < FORCED, own, logit)
+        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(logit)
 
 
 @torch.inference_mode()
@@ -77,8 +84,9 @@ def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: i
         torch.manual_seed(seed * 1_000_003 + step)  # a resumed stage draws what an unbroken one draws
         frames, batch, _ = LENGTHS[int(torch.multinomial(shares, 1))]
         x, told, sigma = pool.sample(frames, batch)
-        noise, level = torch.randn_like(x), sigma.view(-1, 1, 1, 1, 1)
-        v = model.transformer(torch.lerp(x, noise, level), sigma * 1000, told, return_dict=False)[0]
+        noise, level = torch.randn_like(x), sigma[:, None, :, None, None]
+        times = 1000 * sigma.repeat_interleave(TOKENS_A_FRAME, 1)
+        v = model.transformer(torch.lerp(x, noise, level), times, told, return_dict=False)[0]
         loss = (v - (noise - x)).square().mean()
         done = step / steps
         optimiser.step(loss, min(1, step / 60) * (1 if done < HOLD else max(0.01, (1 - done) / (1 - HOLD))))
@@ -106,7 +114,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
     parser.add_argument("--start", type=Path, help="the pipeline to go on from")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=22_000)
     a = parser.parse_args()
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")

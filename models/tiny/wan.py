@@ -17,6 +17,7 @@ from .oracle import Pixels
 from .training import Log
 
 WIDTH, HEADS, BLOCKS = 128, 4, 4
+TOKENS_A_FRAME = (SIDE // 16) ** 2
 SHIFT = 6.0  # of the sampler; more than for pictures, since many frames tell the same
 
 
