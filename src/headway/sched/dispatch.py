@@ -37,10 +37,7 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     full_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # until the next try, where a refusal names no retry-after
     silence: Silence = Silence()
     reserve_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0  # P/D: for room at the decode replica
-    move_min_s: Annotated[float, msgspec.Meta(ge=0)] = (
-        10.0  # device time left of a picture or video that goes on elsewhere
-    )
-    # when its replica drains; what is over sooner ends there
+    move_min_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # left of a picture or video that leaves a draining replica
     runs_late: bool = False  # run what waited past its TTFT deadline all the same, instead of answering 408
 
     def dooms(self, tracked: Tracked, at_ns: Ns) -> bool:
