@@ -54,6 +54,7 @@ class Painter:
         assert isinstance(request, DiffusionRequest)
         assert request.id not in self.open, "submitted twice"
         self.submitted.append(request)
+        self.leaving.discard(request.id)
         stream = Stream()
         self.open[request.id] = asyncio.get_running_loop().create_task(self._paint(request, stream))
         return stream

@@ -1,8 +1,9 @@
 """The job desk on real tables and objects, before a front that paints in this process."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -161,8 +162,9 @@ def test_a_paused_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         await rig.at("video_1", 70)
         held = await rig.jobs.pause("video_1", TENANT)
         assert held is not None
-        assert (held.is_paused, held.state, held.status) == (True, "preempted", "in_progress")
+        assert (held.is_paused, held.status) == (True, "in_progress")
         await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        assert (await rig.view("video_1")).state == "preempted"
         rig.painter.hold(None)
         await rig.jobs.create(rig.new("video_2"))
         await rig.over("video_2")
@@ -170,7 +172,7 @@ def test_a_paused_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         await rig.jobs.resume("video_1", TENANT)
         await rig.over("video_1")
         again = [request for request in rig.painter.submitted if request.id == "video_1"]
-        assert [request.begun for request in again] == [0, 6]
+        assert [request.begun for request in again] == [0, 8]  # at its next step boundary
         assert [bool(request.checkpoint) for request in again] == [False, True]
         video = await rig.jobs.content("video_1", TENANT, "video")
         assert video is not None
@@ -450,6 +452,79 @@ def test_two_gateways_on_one_postgresql_share_the_jobs_and_take_over_from_each_o
 
     with postgres() as url:
         asyncio.run(test(url))
+
+
+@pytest.fixture(scope="module")
+def shared_table() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def two_gateways(folder: Path, url: str, **changes: object) -> AsyncIterator[tuple[Rig, Rig]]:
+    """One that runs jobs, and one that finds none by itself: the table is all that they have in common."""
+    shared, store = settings(folder, url=url, **changes), StorageSettings(str(folder / "objects"))
+    asked = msgspec.structs.replace(shared, poll_s=60.0)
+    async with desk(folder, shared, store) as one, desk(folder, asked, store) as other:
+        yield one, other
+
+
+@pytest.mark.parametrize("how", ["pause", "hold"])
+def test_what_is_paused_at_one_gateway_is_saved_at_its_next_step_by_the_one_that_runs_it(
+    tmp_path: Path, how: str, shared_table: str
+) -> None:
+    """ComfyUI#1032."""
+
+    async def test() -> None:
+        rare = CheckpointParams(failure_every_s=1e6)  # no checkpoint is due before the job is over
+        async with two_gateways(tmp_path, shared_table, checkpoint=rare) as (runs, asked):
+            runs.painter.hold(5)
+            job = f"video_{how}"
+            new = runs.new(job)
+            await runs.jobs.create(new)
+            await runs.at(job, 50)
+            if how == "pause":
+                await asked.jobs.pause(job, TENANT)
+            else:
+                await asked.durable.queue.hold(str(MODEL), "checkpoint")
+
+            async def is_back() -> bool:
+                return (await asked.view(job)).state == "preempted"
+
+            await runs.until(is_back, "it is handed back")
+            assert not runs.painter.open
+            runs.painter.hold(None)
+            if how == "pause":
+                await asked.jobs.resume(job, TENANT)
+            else:
+                await asked.durable.queue.release(None)
+            assert (await runs.over(job)).status == "completed"
+            submitted = [*runs.painter.submitted, *asked.painter.submitted]  # whoever claims it goes on with it
+            assert [request.begun for request in submitted] == [0, 6]
+            video = await asked.jobs.content(job, TENANT, "video")
+            assert video is not None
+            assert video.body == painted(new.request)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_what_is_cancelled_at_one_gateway_stops_soon_at_the_one_that_runs_it(
+    tmp_path: Path, how: str, shared_table: str
+) -> None:
+    """vllm-omni#6403. Not with its next heartbeat, which comes once a third of a lease at least."""
+
+    async def test() -> None:
+        async with two_gateways(tmp_path, shared_table, lease_s=1000.0) as (runs, asked):
+            runs.painter.hold(5)
+            job = f"video_{how}"
+            await runs.jobs.create(runs.new(job))
+            await runs.at(job, 50)
+            await (asked.jobs.cancel if how == "cancel" else asked.jobs.delete)(job, TENANT)
+            await runs.until(_is(lambda: not runs.painter.open), "it stopped")
+            assert runs.painter.cancelled == [job]
+
+    asyncio.run(test())
 
 
 def test_a_table_that_goes_away_for_a_while_loses_and_doubles_nothing(tmp_path: Path) -> None:

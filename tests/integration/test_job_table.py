@@ -18,6 +18,7 @@ from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView
 from headway.adapters.jobs.answers import AnswerTable, InUse
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database, upgrade
+from headway.adapters.jobs.lapsed import Lapsed
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Places
@@ -28,7 +29,7 @@ from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import UsageTable
 from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
+from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
 from headway.core.jobs import JobRow, JobState
 from headway.core.units import NS_PER_S
 
@@ -113,7 +114,7 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
         attempt = max(0, model.rows[job].row.attempt - rng.choice((0, 0, 0, 1)))
         node, until_ns = nodes[owner], now_ns + 4 * S
         state: JobState = rng.choice(("text_encode", "denoise"))
-        match rng.randrange(9):
+        match rng.randrange(10):
             case 0 | 1:
                 claim = ClaimRow(job, attempt, until_ns)
                 assert node.claim(claim, now_ns) == model.claim(claim, owner, now_ns)
@@ -134,14 +135,18 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
                 fail = FailRow(job, attempt, "failed", "code", "message")
                 assert node.fail(fail, now_ns) == model.fail(fail, owner)
             case 6 if model.rows[job].state not in ("completed", "failed", "cancelled"):
-                model.pause(job)
-                places.pause(job, None)
+                model.pause(job, now_ns)
+                places.pause(job, None, now_ns)
             case 7 if model.rows[job].state not in ("completed", "failed", "cancelled"):
                 model.resume(job)
                 places.resume(job, None)
             case 8 if rng.random() < 0.02:
                 model.cancel(job)
                 clients.cancel(job, None, now_ns)
+            case 9:
+                watch = WatchRows(tuple((row.row.job, row.row.attempt) for row in model.rows.values()))
+                expected = model.watch(watch, owner)
+                assert node.watch(watch) == (expected.lost, expected.saves)
             case _:
                 pass
         assert node.claimable(3, now_ns) == model.claimable(3, now_ns)
@@ -261,7 +266,7 @@ def test_one_tenant_does_not_see_or_change_anothers_jobs(database: Database) -> 
     clients.insert(new("job-1"), 0)
     assert clients.find("job-1", "other") is None
     assert clients.cancel("job-1", "other", 0) is None
-    assert places.pause("job-1", "other") is None
+    assert places.pause("job-1", "other", 0) is None
     assert clients.delete("job-1", "other") is None
     assert clients.page(JobQuery(TenantId("other"), "video"))[0] == []
     assert clients.find("job-1", None) is not None
@@ -374,7 +379,7 @@ def test_jobs_that_nobody_began_expire(database: Database) -> None:
     for number in range(3):
         clients.insert(new(f"job-{number}"), number * S)
     taken(node, "job-0", 3 * S)
-    assert node.expire(2 * S, 4 * S) == ["job-1"]
+    assert Lapsed(database, RETENTION).expire(2 * S, 4 * S) == ["job-1"]
     found = clients.find("job-1", None)
     assert found is not None
     assert (found.status, found.error and found.error.code) == ("failed", "expired")
@@ -489,7 +494,7 @@ def test_sqlite_is_for_one_gateway_and_what_it_had_claimed_is_free_at_its_next_s
     first.close()
     second = Database(url)
     node, _ = tables(second, "gw-2")
-    assert (node.release_all(), [row.job for row in node.claimable(9, 0)[0]]) == (1, ["job-1"])
+    assert (Lapsed(second, RETENTION).release_all(), [row.job for row in node.claimable(9, 0)[0]]) == (1, ["job-1"])
     second.close()
 
 
@@ -518,7 +523,7 @@ def test_a_job_that_begins_anew_says_so_and_does_not_expire(database: Database) 
     node.degrade(job, 1, b'{"steps": 8}')
     node.checkpoint(SaveCheckpoint(job, 1, 15 * S, 6, "old", 5 * S))
     assert node.requeue(RequeueRow(job, 1, 0, 0, "bad_checkpoint: other weights", forgets=True))
-    assert node.expire(10 * S, 10 * S) == []
+    assert Lapsed(database, RETENTION).expire(10 * S, 10 * S) == []
     row = taken(node, "job-1", attempt=1)
     assert (row.begun, row.device_ns, row.restarts) == (0, 0, 1)
     assert node.input(job) == JobInput(b"request", None, None)
@@ -538,7 +543,7 @@ def test_a_held_queue_gives_nothing_out_and_lets_nothing_expire(database: Databa
     queue.hold("wan", "finish", 5 * S)
     assert [row.job for row in node.claimable(9, S)[0]] == ["job-2"]
     assert node.claim(ClaimRow(RequestId("job-1"), 0, 15 * S), 0) is None
-    assert node.expire(1, 2 * S) == []
+    assert Lapsed(database, RETENTION).expire(1, 2 * S) == []
     assert queue.view() == QueueView((Hold("wan", "finish", 5),), (QueueLine("flux", 1, 0), QueueLine("wan", 1, 0)))
     page, _ = clients.page(JobQuery(None, "video", order="asc"))
     assert [record.view().is_held for record in page] == [True, False]
@@ -572,6 +577,52 @@ def test_what_runs_while_its_queue_is_held_ends_stops_when_saved_or_stops(databa
         ("job-1", 4, 0, S),
         ("job-2", 0, 0, 0),
     ]
+
+
+def test_a_paused_job_stays_with_who_runs_it_until_it_is_saved(database: Database) -> None:
+    node, clients = tables(database)
+    other, _ = tables(database, "gw-2")
+    places, job = Places(database), RequestId("job-1")
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    node.keep(KeepRow(job, 1, 15 * S, "denoise", 5))
+    paused = places.pause("job-1", "acme", S)
+    assert paused is not None
+    assert (paused.record.is_claimed, paused.record.is_paused, paused.record.state) == (True, True, "denoise")
+    assert node.watch(WatchRows(((job, 1), (RequestId("gone"), 3)))) == (((RequestId("gone"), 3),), ((job, 1),))
+    assert other.watch(WatchRows(((job, 1),))) == (((job, 1),), ())
+    assert not node.checkpoint(SaveCheckpoint(job, 1, 30 * S, 6, "key", S))  # written, and handed back with it
+    assert node.claimable(9, 99 * S)[0] == []
+    back = places.resume("job-1", "acme")
+    assert back is not None
+    assert back.row is not None
+    assert (back.row.begun, back.row.failures, back.record.is_claimed) == (6, 0, False)
+
+
+def test_a_paused_job_whose_gateway_is_dead_waits_from_its_last_checkpoint(database: Database) -> None:
+    node, clients = tables(database)
+    places, job = Places(database), RequestId("job-1")
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    node.checkpoint(SaveCheckpoint(job, 1, 15 * S, 5, "key", S))
+    paused = places.pause("job-1", "acme", 16 * S)
+    assert paused is not None
+    assert (paused.record.is_claimed, paused.record.state) == (False, "preempted")
+    places.resume("job-1", "acme")
+    assert [row.begun for row in node.claimable(9, 16 * S)[0]] == [5]
+
+
+def test_what_ran_at_a_gateway_that_died_is_not_shown_as_running_for_ever(database: Database) -> None:
+    """A paused row, or one of a held queue, is claimed by nobody, so nobody else would free it."""
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    Places(database).pause("job-1", "acme", S)
+    lapsed, queue = Lapsed(database, RETENTION), Queue(database)
+    lapsed.expire(0, 15 * S)
+    assert queue.view().lines == (QueueLine("wan", 0, 1),)
+    lapsed.expire(0, 16 * S)
+    assert queue.view().lines == (QueueLine("wan", 1, 0),)
 
 
 def test_a_key_whose_job_is_deleted_makes_no_other(database: Database) -> None:

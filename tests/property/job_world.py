@@ -24,6 +24,7 @@ from headway.core.job_effects import (
     SaveCheckpoint,
     StartJob,
     StopJob,
+    WatchRows,
 )
 from headway.core.jobs import (
     OVER,
@@ -41,6 +42,7 @@ from headway.core.jobs import (
     RowKept,
     RowLost,
     RowsSeen,
+    RowsWatched,
     RowUnknown,
     TableOpened,
 )
@@ -106,7 +108,8 @@ class MemoryTable:
     def keep(self, effect: KeepRow, owner: str) -> bool:
         stored = self._owned(effect.job, effect.attempt, owner)
         if stored is not None:
-            stored.until_ns, stored.state, stored.done = effect.until_ns, effect.state, effect.done
+            stored.until_ns, stored.state = effect.until_ns, effect.state
+            stored.done = max(stored.done, effect.done)
             stored.has_begun = stored.has_begun or effect.done > 0
         return stored is not None
 
@@ -116,7 +119,16 @@ class MemoryTable:
             stored.until_ns, stored.key, stored.done = effect.until_ns, effect.key, max(stored.done, effect.done)
             stored.row = msgspec.structs.replace(stored.row, begun=effect.done, failures=1, device_ns=effect.device_ns)
             stored.has_begun = True
+            if stored.is_paused:
+                stored.owner, stored.state = None, "preempted"
+                stored.row = msgspec.structs.replace(stored.row, failures=0)
+                return False
         return stored is not None
+
+    def watch(self, effect: WatchRows, owner: str) -> RowsWatched:
+        held = [(row, self._owned(*row, owner)) for row in effect.rows]
+        lost = tuple(row for row, stored in held if stored is None)
+        return RowsWatched(0, "table", lost, tuple(row for row, stored in held if stored and stored.is_paused))
 
     def complete(self, effect: CompleteRow, owner: str) -> bool:
         stored = self._owned(effect.job, effect.attempt, owner)
@@ -151,6 +163,8 @@ class MemoryTable:
             if is_old and (stored.owner is None or stored.until_ns < now_ns):
                 stored.state, stored.owner = "expired", None
                 over.append(job)
+            elif stored.owner is not None and stored.until_ns < now_ns:
+                self._wait(stored)
         return over
 
     def cancel(self, job: RequestId) -> int | None:
@@ -161,17 +175,20 @@ class MemoryTable:
         stored.state, stored.owner = "cancelled", None
         return stored.row.attempt
 
-    def pause(self, job: RequestId) -> int | None:
+    def pause(self, job: RequestId, now_ns: Ns) -> int | None:
+        """Who runs it keeps the row until it is saved."""
         stored = self.rows.get(job)
-        if stored is None or stored.state in OVER or stored.is_paused:
+        if stored is None or stored.state in OVER:
             return None
-        if stored.owner is not None:
-            failures = max(0, stored.row.failures - 1)  # nobody's fault
-            stored.row = msgspec.structs.replace(stored.row, failures=failures)
-        if stored.state not in WAITING:
-            stored.state = "preempted" if stored.done or stored.row.begun else "queued"
-        stored.is_paused, stored.owner = True, None
+        stored.is_paused = True
+        if stored.owner is None or stored.until_ns < now_ns:
+            self._wait(stored)
         return stored.row.attempt
+
+    def _wait(self, stored: Stored) -> None:
+        stored.owner = None
+        if stored.state not in WAITING or stored.done or stored.row.begun:
+            stored.state = "preempted" if stored.done or stored.row.begun else "queued"
 
     def resume(self, job: RequestId) -> JobRow | None:
         stored = self.rows.get(job)
@@ -196,6 +213,8 @@ class MemoryTable:
                 if is_kept:
                     return RowKept(now_ns, "table", effect.job, effect.attempt, effect.until_ns)
                 return RowLost(now_ns, "table", effect.job, effect.attempt)
+            case WatchRows():
+                return self.watch(effect, owner)
             case CompleteRow() | FailRow() | RequeueRow():
                 closed = self._close(effect, owner)
                 answer = RowClosed if closed else RowLost
@@ -223,6 +242,7 @@ class Work:
 
     def __init__(self, row: JobRow, save_every: int) -> None:
         self.row, self.save_every, self.done, self.is_stopped = row, save_every, row.begun, False
+        self.saves = False  # with its next step, before it stops
 
 
 class Gateway:
@@ -282,7 +302,8 @@ class JobWorld:
                     assert effect.row.job not in gateway.works
                     gateway.works[effect.row.job] = Work(effect.row, effect.save_every)
                 case StopJob() if effect.job in gateway.works:  # else its end is on its way
-                    gateway.works[effect.job].is_stopped = True
+                    work = gateway.works[effect.job]
+                    work.is_stopped, work.saves = True, effect.saves and not work.is_stopped
                 case StopJob():
                     pass
                 case WakeAt():
@@ -294,8 +315,8 @@ class JobWorld:
         """Let the table do the next thing that a node asked for; it may not answer, and may have done it."""
         effect = gateway.to_table.popleft()
         answer = self.table.perform(effect, gateway.name, self.now_ns) if is_done else None
-        if isinstance(effect, SaveCheckpoint) and isinstance(answer, RowKept):
-            self.saved[effect.job] = effect.done
+        if isinstance(effect, SaveCheckpoint):
+            self.saved[effect.job] = self.table.rows[effect.job].row.begun
         if isinstance(effect, RequeueRow) and effect.forgets and isinstance(answer, RowClosed):
             self.saved.pop(effect.job, None)
         is_row = isinstance(effect, ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow)
@@ -310,21 +331,29 @@ class JobWorld:
         """One step of one job that runs there."""
         job = self.rng.choice(sorted(gateway.works))
         work, row = gateway.works[job], gateway.works[job].row
-        if work.is_stopped or work.done >= row.steps:
+        if work.saves and work.done < row.steps - 1:
+            work.done, work.saves = work.done + 1, False
+            self._save(gateway, work)
+        elif work.saves:
+            work.done, work.is_stopped, work.saves = row.steps, False, False  # there is nothing left to save
+        elif work.is_stopped or work.done >= row.steps:
             del gateway.works[job]
             outcome = Outcome("interrupted") if work.is_stopped else self.outcome(work)
             gateway.inbox.append(JobEnded(self.now_ns, "edge", job, row.attempt, outcome))
-            return
-        if row.begun and work.done == row.begun and not self.fits(row):
+        elif row.begun and work.done == row.begun and not self.fits(row):
             del gateway.works[job]
             gateway.inbox.append(JobEnded(self.now_ns, "edge", job, row.attempt, Outcome("unfit", "bad_checkpoint")))
-            return
-        work.done += 1
-        gateway.inbox.append(JobProgressed(self.now_ns, "edge", job, row.attempt, "denoise", work.done))
-        if work.save_every and work.done % work.save_every == 0 and work.done < row.steps:
-            key = f"{job}/{row.attempt}/{work.done}"
-            saved = JobSaved(self.now_ns, "edge", job, row.attempt, work.done, key, NS_PER_S // 100, NS_PER_S)
-            gateway.inbox.append(saved)
+        else:
+            work.done += 1
+            gateway.inbox.append(JobProgressed(self.now_ns, "edge", job, row.attempt, "denoise", work.done))
+            if work.save_every and work.done % work.save_every == 0 and work.done < row.steps:
+                self._save(gateway, work)
+
+    def _save(self, gateway: Gateway, work: Work) -> None:
+        job, attempt = work.row.job, work.row.attempt
+        key = f"{job}/{attempt}/{work.done}"
+        saved = JobSaved(self.now_ns, "edge", job, attempt, work.done, key, NS_PER_S // 100, NS_PER_S)
+        gateway.inbox.append(saved)
 
     def fire(self, gateway: Gateway) -> bool:
         """Deliver a timer that is due."""

@@ -33,6 +33,13 @@ class KeepRow(msgspec.Struct, frozen=True, tag=True):
     done: int
 
 
+class WatchRows(msgspec.Struct, frozen=True, tag=True):
+    """Table: what others did to the rows of these attempts, which run here: ended or taken away, or paused, so that
+    they are to be saved. Answer: RowsWatched."""
+
+    rows: tuple[tuple[RequestId, int], ...]
+
+
 class SaveCheckpoint(msgspec.Struct, frozen=True, tag=True):
     """Table: the job goes on from here after a crash; its failures are forgotten. Answers as KeepRow."""
 
@@ -81,7 +88,8 @@ class RequeueRow(msgspec.Struct, frozen=True, tag=True):
 
 
 class ExpireRows(msgspec.Struct, frozen=True, tag=True):
-    """Table: jobs stored before `stored_before_ns` that no worker has begun are over (`expired`). No answer."""
+    """Table: jobs stored before `stored_before_ns` that no worker has begun are over (`expired`), and rows whose lease
+    is over run no more, also where nobody may claim them. No answer."""
 
     stored_before_ns: Ns
 
@@ -150,6 +158,7 @@ JobEffect = (
     ReadRows
     | ClaimRow
     | KeepRow
+    | WatchRows
     | SaveCheckpoint
     | CompleteRow
     | FailRow

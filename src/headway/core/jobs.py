@@ -98,11 +98,13 @@ class DrainBegan(msgspec.Struct, frozen=True, tag=True):
 
 
 class SaveAsked(msgspec.Struct, frozen=True, tag=True):
-    """What runs here of a model, None: of all, is saved at its next step boundary and goes back into the line."""
+    """What runs here of a model or job, None: of all, is saved at its next step boundary and goes back into the
+    line."""
 
     at_ns: Ns
     cause: str
     model: ModelId | None = None
+    job: RequestId | None = None
 
 
 class JobStored(msgspec.Struct, frozen=True, tag=True):
@@ -157,6 +159,15 @@ class RowClosed(msgspec.Struct, frozen=True, tag=True):
     cause: str
     job: RequestId
     attempt: int
+
+
+class RowsWatched(msgspec.Struct, frozen=True, tag=True):
+    """Answers WatchRows: attempts that have lost their rows, and those that are to be saved and handed back."""
+
+    at_ns: Ns
+    cause: str
+    lost: tuple[tuple[RequestId, int], ...] = ()
+    saves: tuple[tuple[RequestId, int], ...] = ()
 
 
 class RowUnknown(msgspec.Struct, frozen=True, tag=True):
@@ -248,6 +259,7 @@ JobEvent = (
     | RowKept
     | RowLost
     | RowClosed
+    | RowsWatched
     | RowUnknown
     | JobProgressed
     | JobSaved

@@ -83,7 +83,7 @@ class JobDesk:
     async def open(self) -> None:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
         await self.store.check()
-        freed = await self._tables.ask(self._tables.node.release_all)
+        freed = await self._tables.ask(self._tables.lapsed.release_all)
         await self._count()
         self._begin(self.tokens.run())
         if freed:

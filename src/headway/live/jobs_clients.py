@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -30,12 +30,13 @@ from headway.adapters.storage.objects import ObjectStore
 from headway.adapters.webhooks.send import Webhooks
 from headway.core.errors import RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.jobs import OVER, JobEvent, JobStored, RowLost
+from headway.core.jobs import OVER, JobEvent, JobStored, RowLost, SaveAsked
 from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.live.jobs_table import Tables
 
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
+_Then = Literal["is lost", "is saved", "waits"]  # what a client's write means for a job
 _KEY_HELD_S: Final = 900.0  # by a request that runs; a process that dies frees its keys then
 
 
@@ -117,40 +118,42 @@ class ClientDesk:
         records, has_more = await self._tables.ask(lambda: self._tables.clients.page(query))
         return JobPage(tuple(record.view() for record in records), has_more)
 
-    async def _changed(self, work: Callable[[], Taken | None], loses: bool) -> JobView | None:
-        return await asyncio.shield(self._change(work, loses))
+    async def _changed(self, work: Callable[[], Taken | None], then: _Then) -> JobView | None:
+        return await asyncio.shield(self._change(work, then))
 
-    async def _change(self, work: Callable[[], Taken | None], loses: bool) -> JobView | None:
-        """Write, and tell the node: who ran the row has lost it, or it may be claimed again."""
+    async def _change(self, work: Callable[[], Taken | None], then: _Then) -> JobView | None:
+        """Write, and tell the node of this process at once; another one that runs it looks at its rows."""
         found = await self._tables.ask(work)
         if found is None:
             return None
         job, row, attempt = RequestId(found.record.id), found.row, found.attempt
-        if attempt is not None and loses:
+        if attempt is not None and then == "is lost":
             self._feed(lambda at_ns: RowLost(at_ns, "client", job, attempt))
+        elif attempt is not None and then == "is saved":
+            self._feed(lambda at_ns: SaveAsked(at_ns, "client", job=job))
         elif row is not None:
             self._feed(lambda at_ns: JobStored(at_ns, "client", row))
         return await self._view(found.record)
 
     async def cancel(self, job: str, tenant: TenantId | None) -> JobView | None:
         """See the port."""
-        return await self._changed(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), True)
+        return await self._changed(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), "is lost")
 
     async def pause(self, job: str, tenant: TenantId | None) -> JobView | None:
         """See the port."""
-        return await self._changed(lambda: self._tables.places.pause(job, tenant), True)
+        return await self._changed(lambda: self._tables.places.pause(job, tenant, self._now_ns()), "is saved")
 
     async def resume(self, job: str, tenant: TenantId | None) -> JobView | None:
         """See the port."""
-        return await self._changed(lambda: self._tables.places.resume(job, tenant), False)
+        return await self._changed(lambda: self._tables.places.resume(job, tenant), "waits")
 
     async def retry(self, job: str, tenant: TenantId | None) -> JobView | None:
         """See the port."""
-        return await self._changed(lambda: self._tables.places.retry(job, tenant, self._now_ns()), False)
+        return await self._changed(lambda: self._tables.places.retry(job, tenant, self._now_ns()), "waits")
 
     async def reorder(self, job: str, tenant: TenantId | None, before: str) -> JobView | None:
         """See the port."""
-        return await self._changed(lambda: self._tables.places.reorder(job, tenant, before), False)
+        return await self._changed(lambda: self._tables.places.reorder(job, tenant, before), "waits")
 
     async def delete(self, job: str, tenant: TenantId | None) -> bool:
         """See the port."""
@@ -158,7 +161,7 @@ class ClientDesk:
 
     async def _delete(self, job: str, tenant: TenantId | None) -> bool:
         """Ended first, then its objects, then the row: what is interrupted between can be repeated."""
-        if await self._change(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), True) is None:
+        if await self._change(lambda: self._tables.clients.cancel(job, tenant, self._now_ns()), "is lost") is None:
             return False
         record = await self._tables.ask(lambda: self._tables.clients.find(job, tenant))
         if record is None:

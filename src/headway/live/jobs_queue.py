@@ -22,11 +22,11 @@ class QueueDesk:
         return await asyncio.shield(self._hold(ALL if model is None else model, running))
 
     async def _hold(self, model: str, running: Running) -> QueueView:
-        """Write, and tell the node of this process at once; others learn by their next write."""
+        """Write, and tell the node of this process at once; others learn by their next look at their rows."""
         taken = await self._tables.ask(lambda: self._tables.queue.hold(model, running, self._now_ns()))
         for job, attempt in taken:
             self._feed(_lost(job, attempt))
-        if running == "checkpoint":  # jobs of other gateways go with the next checkpoint that is due
+        if running == "checkpoint":
             asked = None if model == ALL else ModelId(model)
             self._feed(lambda at_ns: SaveAsked(at_ns, "queue", asked))
         return await self.view()

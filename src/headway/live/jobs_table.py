@@ -9,6 +9,7 @@ from typing import TypeVar
 from headway.adapters.jobs.answers import AnswerTable
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.lapsed import Lapsed
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Places
@@ -30,6 +31,7 @@ from headway.core.job_effects import (
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
+    WatchRows,
 )
 from headway.core.jobs import (
     HookClaimed,
@@ -41,6 +43,7 @@ from headway.core.jobs import (
     RowKept,
     RowLost,
     RowsSeen,
+    RowsWatched,
     RowUnknown,
 )
 from headway.core.units import Ns
@@ -51,7 +54,7 @@ T = TypeVar("T")
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 Made = Callable[[RequestId, int], Sequence[StoredOutput]]
 RowEffect = ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow
-TableEffect = RowEffect | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
+TableEffect = RowEffect | WatchRows | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
 
 
 class Tables:
@@ -63,6 +66,7 @@ class Tables:
         retention = Retention(settings.keep_ns, settings.answers_ns)
         self.database = self._thread.submit(Database, settings.database_url).result()
         self.node = NodeTable(self.database, owner, retention)
+        self.lapsed = Lapsed(self.database, retention)
         self.clients = ClientTable(self.database, retention, settings.queued_max)
         self.places = Places(self.database)
         self.queue = Queue(self.database)
@@ -113,8 +117,11 @@ class TableDriver:
             case ReadRows():
                 rows, has_more = node.claimable(effect.limit, now_ns)
                 return lambda at_ns: RowsSeen(at_ns, "table", tuple(rows), has_more)
+            case WatchRows():
+                lost, saves = node.watch(effect)
+                return lambda at_ns: RowsWatched(at_ns, "table", lost, saves)
             case ExpireRows():
-                node.expire(effect.stored_before_ns, now_ns)
+                self._tables.lapsed.expire(effect.stored_before_ns, now_ns)
                 return None
             case ReadHooks():
                 due = outbox.due(effect.limit, now_ns)
@@ -161,6 +168,8 @@ def _unanswered(effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
     match effect:
         case ReadRows():
             return lambda at_ns: RowsSeen(at_ns, "no answer", (), False)
+        case WatchRows():
+            return lambda at_ns: RowsWatched(at_ns, "no answer")
         case ClaimHook():
             return lambda at_ns: HookLost(at_ns, "no answer", effect.hook)
         case ExpireRows() | ReadHooks() | PostponeHook() | CloseHook():

@@ -35,8 +35,8 @@ class Queue(Protocol):
 
     async def hold(self, model: str | None, running: Running) -> QueueView:
         """Claim nothing more of it, at any gateway, until it is released; restarts change nothing. Jobs that run are
-        finished, or go back into the line once saved at their next step (those of another gateway when their next
-        checkpoint is stored), or unsaved at their next step."""
+        finished, or go back into the line once saved at their next step, or unsaved at their next step, whichever
+        gateway runs them."""
         ...
 
     async def release(self, model: str | None) -> QueueView:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, and_, case, func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.jobs.connect import Database
@@ -70,17 +70,15 @@ class Places:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pause(self, job: str, tenant: str | None) -> Taken | None:
-        """Hold it; an attempt that runs counts not as a failure. Raises RequestError 409 where it is over."""
-
-        def work(connection: Connection) -> Taken | None:
-            spared = jobs.c.failures - 1
-            mine = update(jobs).where(jobs.c.id == job, *of_tenant(tenant), is_open(), jobs.c.owner.is_not(None))
-            connection.execute(mine.where(jobs.c.failures > 0).values(failures=spared))
-            values = {"is_paused": True, "owner": None, "state": waiting_state()}
-            return _not_over(change(connection, job, tenant, [is_open()], values), "paused")
-
-        return self._database.run(work)
+    def pause(self, job: str, tenant: str | None, now_ns: Ns) -> Taken | None:
+        """Hold it. Who runs it keeps the row until it is saved. Raises RequestError 409 where it is over."""
+        runs = and_(jobs.c.owner.is_not(None), jobs.c.until_ns >= now_ns)
+        values = {
+            "is_paused": True,
+            "owner": case((runs, jobs.c.owner), else_=None),
+            "state": case((runs, jobs.c.state), else_=waiting_state()),
+        }
+        return self._database.run(lambda c: _not_over(change(c, job, tenant, [is_open()], values), "paused"))
 
     def resume(self, job: str, tenant: str | None) -> Taken | None:
         """Let it go on. Raises RequestError 409 where it is over."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
@@ -17,10 +17,10 @@ from headway.adapters.jobs.holds import is_held, stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.records import less_of
-from headway.adapters.jobs.tables import answers, inputs, jobs
+from headway.adapters.jobs.tables import inputs, jobs
 from headway.adapters.jobs.usage import add_usage
 from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint
+from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
 from headway.core.jobs import OVER, JobRow, JobState
 from headway.core.units import Ns
 
@@ -92,19 +92,6 @@ class NodeTable:
     def __init__(self, database: Database, owner: str, retention: Retention) -> None:
         self._database, self._owner, self._retention = database, owner, retention
 
-    def release_all(self) -> int:
-        """SQLite at start: whoever claimed these is gone, for there is one gateway only. Returns how many."""
-        if not self._database.is_sqlite:
-            return 0
-        free = update(jobs).where(jobs.c.owner.is_not(None), is_open()).values(owner=None, state=waiting_state())
-        unanswered = delete(answers).where(answers.c.answer.is_(None), answers.c.job.is_(None))
-
-        def work(connection: Connection) -> int:
-            connection.execute(unanswered)
-            return connection.execute(free).rowcount
-
-        return self._database.run(work)
-
     def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
         """The first rows that may be claimed, and whether there are more."""
         found = (
@@ -152,8 +139,19 @@ class NodeTable:
         )
         return self._database.run(lambda c: c.execute(kept).rowcount == 1)
 
+    def watch(self, effect: WatchRows) -> tuple[tuple[tuple[RequestId, int], ...], tuple[tuple[RequestId, int], ...]]:
+        """Those that have lost their rows, and those that are to be saved and handed back."""
+        asked = or_(jobs.c.is_paused, stops_when_saved()).label("asked")
+        owned = select(jobs.c.id, jobs.c.attempt, asked).where(
+            jobs.c.id.in_([job for job, _ in effect.rows]), jobs.c.owner == self._owner, is_open()
+        )
+        rows = self._database.run(lambda c: c.execute(owned).all())
+        held = {(row.id, row.attempt): row.asked for row in rows}
+        lost = tuple(row for row in effect.rows if row not in held)
+        return lost, tuple(row for row in effect.rows if held.get(row))
+
     def checkpoint(self, effect: SaveCheckpoint) -> bool:
-        """The job goes on from here: at once, or, where its queue is held so, when that is released."""
+        """The job goes on from here: at once, or, where it is paused or its queue is held so, when that is over."""
         kept = (
             update(jobs)
             .where(self._own(effect.job, effect.attempt))
@@ -169,7 +167,7 @@ class NodeTable:
         )
         handed = (
             update(jobs)
-            .where(self._own(effect.job, effect.attempt), stops_when_saved())
+            .where(self._own(effect.job, effect.attempt), or_(jobs.c.is_paused, stops_when_saved()))
             .values(owner=None, state="preempted", failures=0)
         )
 
@@ -243,36 +241,6 @@ class NodeTable:
             values |= {"restarts": jobs.c.restarts + 1, "restart_reason": plain(effect.reason)}
         back = update(jobs).where(self._own(effect.job, effect.attempt)).values(values)
         return self._database.run(lambda c: c.execute(back).rowcount == 1)
-
-    def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
-        """End jobs that waited too long and were never begun."""
-        over = (
-            update(jobs)
-            .where(
-                jobs.c.state == "queued",
-                jobs.c.has_begun.is_(False),
-                ~is_held(),
-                jobs.c.stored_ns < before_ns,
-                or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
-            )
-            .values(
-                state="expired",
-                owner=None,
-                error_code="expired",
-                error_message="no worker began it within jobs.wait_hours_max; send it again",
-                ended_ns=now_ns,
-                expires_ns=now_ns + self._retention.objects_ns,
-            )
-            .returning(jobs.c.id)
-        )
-
-        def work(connection: Connection) -> list[RequestId]:
-            found = [RequestId(row.id) for row in connection.execute(over)]
-            for job in found:
-                store_hook(connection, job, now_ns)
-            return found
-
-        return self._database.run(work)
 
     def add_outputs(self, job: RequestId, attempt: int, made: Sequence[StoredOutput]) -> bool:
         """Previews, while it runs."""

@@ -26,6 +26,7 @@ from headway.core.jobs import (
     RowKept,
     RowLost,
     RowsSeen,
+    RowsWatched,
     RowUnknown,
     SaveAsked,
     TableOpened,
@@ -79,7 +80,9 @@ class JobNode:
                 self._is_open = False
                 self.runs.drain()
             case SaveAsked():
-                self.runs.hand_back(event.model)
+                if event.job is not None:
+                    self._line.drop(event.job)
+                self.runs.hand_back(event.model, event.job)
             case JobStored():
                 self._line.store(event.row)
             case RowsSeen():
@@ -91,6 +94,8 @@ class JobNode:
                 self.runs.saved(event)
             case JobEnded():
                 self.runs.ended(event)
+            case RowsWatched():
+                self.runs.watched(event)
             case HooksSeen():
                 self._hooks.seen(event.rows, event.at_ns)
             case HookClaimed():

@@ -1,6 +1,6 @@
 """The jobs that this node has claimed: heartbeat and progress, checkpoints, and what follows from how they end."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from headway.core.errors import InvariantError
 from headway.core.ids import ModelId, RequestId
@@ -13,13 +13,25 @@ from headway.core.job_effects import (
     SaveCheckpoint,
     StartJob,
     StopJob,
+    WatchRows,
 )
-from headway.core.jobs import JobEnded, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClaimed, RowKept
+from headway.core.jobs import (
+    JobEnded,
+    JobProgressed,
+    JobRow,
+    JobSaved,
+    JobState,
+    Outcome,
+    RowClaimed,
+    RowKept,
+    RowsWatched,
+)
 from headway.core.units import Ns, ns_from_s
 from headway.sched.jobs.cadence import Cadence
 from headway.sched.jobs.params import JobParams
 
 _End = CompleteRow | FailRow | RequeueRow
+_HELD: Final = ("running", "handing")  # phases in which the row is ours, and what is new of it is written
 
 
 class _Run:
@@ -51,6 +63,7 @@ class Runs:
         self._progress_ns = ns_from_s(params.progress_s)
         self._runs: dict[RequestId, _Run] = {}
         self._is_draining = False
+        self._is_watching = False
         self.cadence = Cadence(params.checkpoint)
 
     def __len__(self) -> int:
@@ -79,12 +92,21 @@ class Runs:
         self._is_draining = True
         self.hand_back(None)
 
-    def hand_back(self, model: ModelId | None) -> None:
-        """Stop what runs of it, None: of all, saved as far as it has come, and put it back into the line."""
+    def hand_back(self, model: ModelId | None, job: RequestId | None = None) -> None:
+        """Stop what runs of them, None: of all, saved as far as it has come, and put it back into the line."""
         for run in self._runs.values():
-            if run.phase == "running" and model in (None, run.row.model):
+            if run.phase == "running" and model in (None, run.row.model) and job in (None, run.row.job):
                 run.phase = "handing"
                 self._out.append(StopJob(run.row.job, run.row.attempt, saves=True))
+
+    def watched(self, event: RowsWatched) -> None:
+        """Clients and operators spoke at another gateway of the same table."""
+        self._is_watching = False
+        for job, attempt in event.lost:
+            self.lost(job, attempt)
+        for job, attempt in event.saves:
+            if self._find(job, attempt) is not None:
+                self.hand_back(None, job)
 
     def _find(self, job: RequestId, attempt: int) -> _Run | None:
         run = self._runs.get(job)
@@ -93,7 +115,7 @@ class Runs:
     def progressed(self, event: JobProgressed) -> None:
         """Kept for the next tick; steps teach what a step takes."""
         run = self._find(event.job, event.attempt)
-        if run is None or run.phase not in ("running", "handing"):
+        if run is None or run.phase not in _HELD:
             return
         steps = event.done - run.done
         if steps > 0 and run.stepped_ns is not None:
@@ -106,7 +128,7 @@ class Runs:
     def saved(self, event: JobSaved) -> None:
         """The table may know of the checkpoint."""
         run = self._find(event.job, event.attempt)
-        if run is None or run.phase not in ("running", "handing"):
+        if run is None or run.phase not in _HELD:
             return
         self.cadence.saved(run.row.model, event.took_ns)
         run.failures = 1  # this attempt, since its checkpoint
@@ -120,19 +142,25 @@ class Runs:
             run.until_ns = max(run.until_ns, event.until_ns)
 
     def tick(self, at_ns: Ns) -> None:
-        """Write progress and heartbeats; stop what could not be kept; repeat ends that were not answered."""
+        """Write progress and heartbeats; stop what could not be kept; repeat ends that were not answered; look at what
+        others did to these rows."""
         for run in list(self._runs.values()):
             if run.phase == "closing":
                 if run.repeats and run.end is not None:
                     run.repeats = False
                     self._out.append(run.end)
-            elif run.phase in ("running", "handing"):
+            elif run.phase in _HELD:
                 if at_ns >= run.until_ns:
                     self._stop(run)
                 elif run.is_new or at_ns - run.written_ns >= self.lease_ns // 3:
                     run.is_new, run.written_ns = False, at_ns
                     row, until_ns = run.row, at_ns + self.lease_ns
                     self._out.append(KeepRow(row.job, row.attempt, until_ns, run.state, run.done))
+
+        running = tuple((run.row.job, run.row.attempt) for run in self._runs.values() if run.phase in _HELD)
+        if running and not self._is_watching:
+            self._is_watching = True
+            self._out.append(WatchRows(running))
 
     def _stop(self, run: _Run) -> None:
         was_asked = run.phase == "handing"
@@ -147,7 +175,7 @@ class Runs:
             return
         if run.phase == "closing":
             del self._runs[job]
-        elif run.phase in ("running", "handing"):
+        elif run.phase in _HELD:
             self._stop(run)
 
     def closed(self, job: RequestId, attempt: int) -> None:

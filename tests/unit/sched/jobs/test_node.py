@@ -22,6 +22,7 @@ from headway.core.job_effects import (
     SendHook,
     StartJob,
     StopJob,
+    WatchRows,
 )
 from headway.core.jobs import (
     DrainBegan,
@@ -40,6 +41,7 @@ from headway.core.jobs import (
     RowKept,
     RowLost,
     RowsSeen,
+    RowsWatched,
     RowUnknown,
     SaveAsked,
     TableOpened,
@@ -265,6 +267,45 @@ def test_only_jobs_of_the_model_that_is_paused_are_saved_and_handed_back() -> No
     assert not only(node.handle(SaveAsked(S, "queue")), StopJob)  # it was asked already
     end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
     assert [e.not_before_ns for e in only(end, RequeueRow)] == [S]
+
+
+def test_what_others_did_to_a_row_is_looked_for_with_every_tick_and_one_look_at_a_time() -> None:
+    node = opened()
+    claimed(node)
+    mine = (RequestId("job-1"), 1)
+    assert only(node.handle(TimerFired(S, "tick", TICK)), WatchRows) == [WatchRows((mine,))]
+    assert only(node.handle(TimerFired(2 * S, "tick", TICK)), WatchRows) == []
+    assert node.handle(RowsWatched(2 * S, "table")) == []
+    assert only(node.handle(TimerFired(3 * S, "tick", TICK)), WatchRows) == [WatchRows((mine,))]
+
+
+def test_a_job_that_was_paused_at_another_gateway_is_saved_and_handed_back() -> None:
+    node = opened()
+    claimed(node)
+    mine = (RequestId("job-1"), 1)
+    assert node.handle(RowsWatched(S, "table", saves=((RequestId("job-1"), 2),))) == []  # another attempt
+    assert node.handle(RowsWatched(S, "table", saves=(mine,))) == [StopJob(*mine, saves=True)]
+    assert node.handle(RowsWatched(S, "table", saves=(mine,))) == []
+    (back,) = node.handle(JobEnded(2 * S, "run", *mine, Outcome("interrupted")))
+    assert back == RequeueRow(*mine, 2 * S, 0, "")
+
+
+def test_a_job_that_was_cancelled_at_another_gateway_stops_at_once() -> None:
+    node = opened()
+    claimed(node)
+    mine = (RequestId("job-1"), 1)
+    assert node.handle(RowsWatched(S, "table", lost=(mine,))) == [StopJob(*mine)]
+    assert only(node.handle(JobEnded(2 * S, "run", *mine, Outcome("interrupted"))), RequeueRow) == []
+
+
+def test_pausing_one_job_here_leaves_the_others() -> None:
+    node = opened()
+    for name in ("job-1", "job-2"):
+        node.handle(JobStored(0, "edge", row(name)))
+        node.handle(RowClaimed(0, "table", row(name, attempt=1, failures=1), 15 * S))
+    assert only(node.handle(SaveAsked(S, "client", job=RequestId("job-2"))), StopJob) == [
+        StopJob(RequestId("job-2"), 1, saves=True)
+    ]
 
 
 def test_jobs_that_nobody_began_expire() -> None:
