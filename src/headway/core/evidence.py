@@ -35,6 +35,7 @@ class WorkerMarks(msgspec.Struct, frozen=True):
     text_encode_ns: Ns = 0  # parts of the time until then
     vae_encode_ns: Ns = 0
     vae_decode_ns: Ns = 0
+    is_cold: bool = False  # some of its steps were the first of their shape and batch there (SPEC F8)
 
 
 class FrontMarks(msgspec.Struct, frozen=True):
@@ -186,7 +187,7 @@ def evidence_record(front: FrontMarks, worker: WorkerMarks | None) -> EvidenceRe
         else None,
         exposed_comm_ms=ms_from_ns(worker.exposed_comm_ns) if worker is not None and worker.communication_ns else None,
         model_load_ms=ms_from_ns(front.model_load_ns),
-        cold_start=front.cold_start,
+        cold_start=front.cold_start or (worker is not None and worker.is_cold),
         ttft_ms=None if ttft is None else ms_from_ns(ttft),
         tpot_ms=tpot,
         e2e_ms=ms_from_ns(front.ended_ns - front.received_ns),

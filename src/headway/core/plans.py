@@ -145,6 +145,8 @@ class DenoisePlan(msgspec.Struct, frozen=True):
     new: tuple[NewDenoise, ...] = ()  # among the rows
     save: tuple[int, ...] = ()  # rows whose checkpoint comes back with the results
     show: tuple[int, ...] = ()  # rows whose unfinished pictures come back with the results
+    pictures_max: int | None = None  # of one forward pass; a row with more takes several. None: any
+    is_cold: bool = False  # no batch of its shape and size has run at this replica
 
 
 class CopyPlan(msgspec.Struct, frozen=True):

@@ -121,6 +121,21 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     pictures_max: int | None = None  # of one forward pass; a request for more takes several. None: any
 
 
+class WarmShape(msgspec.Struct, frozen=True, gc=False):
+    """Pictures or videos of this shape have run at a replica, in batches of up to so many."""
+
+    height: int
+    width: int
+    frames: int
+    batch: int
+
+    @property
+    def words(self) -> str:
+        """For people, sides as clients name them."""
+        frames = f", {self.frames} frames" if self.frames > 1 else ""
+        return f"{self.width}x{self.height}{frames} up to {self.batch}"
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -155,6 +170,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     queued_work_ns: Ns = 0  # of a diffusion replica: until all that it holds is done
     pixels: tuple[int, int | None] = (0, None)  # fewest and most of a request, all frames, that it takes; None: any
     denoise_memory: DenoiseMemory | None = None  # of a diffusion replica that tells what its work holds
+    warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):
@@ -198,3 +214,4 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     garbage: GarbageFigures | None = None  # of a replica of this server, once it told
     memory_room_bytes: int | None = None  # of a diffusion replica, beside its weights; None: not told
     memory_used_bytes: int | None = None  # of that, by what it runs now
+    warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told

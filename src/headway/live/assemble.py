@@ -1,6 +1,6 @@
 """The only place that joins `sched` and `engines`: builds a replica's engine and its node from the start order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -8,8 +8,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ports import CountsMemory, DenoiseEngine, LlmEngine, ModelLimits, Node
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory
-from headway.core.request import DenoiseShape
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import StepCost
@@ -22,6 +21,7 @@ from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import ShapeCap, shape_sides
+from headway.sched.diffusion.warmth import Warmth
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
 
@@ -51,6 +51,7 @@ class Recipe(msgspec.Struct, frozen=True):
     limits: ModelLimits | None
     cost: DenoiseCoefficients | None = None  # of a diffusion replica, as it was measured
     memory: DenoiseMemory | None = None  # the same
+    warm: tuple[WarmShape, ...] | None = None  # the same: what has run
 
 
 def build_node(recipe: Recipe) -> BuiltNode:
@@ -63,7 +64,8 @@ def build_node(recipe: Recipe) -> BuiltNode:
         pipeline, memory = spec.diffusion.pipeline, recipe.memory or spec.diffusion.memory
         cache = None if pipeline is None else pipeline.cache_mb * MIB
         holdings = Holdings(spec.node, memory, cost, cache)
-        machine = DiffusionMachine(spec.diffusion.machine, None if cost is None else DenoiseCost(cost), holdings)
+        belief, warmth = None if cost is None else DenoiseCost(cost), Warmth(recipe.warm)
+        machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
@@ -80,7 +82,7 @@ def warmed(recipe: Recipe, warm: Warm) -> Recipe:
     caps = (*kept, *(ShapeCap(height, width, most, frames) for (height, width, frames), most in fit.items()))
     diffusion = msgspec.structs.replace(spec.diffusion, machine=msgspec.structs.replace(machine, caps=caps))
     spec = msgspec.structs.replace(spec, diffusion=diffusion)
-    return msgspec.structs.replace(recipe, spec=spec, cost=warm.cost, memory=warm.memory)
+    return msgspec.structs.replace(recipe, spec=spec, cost=warm.cost, memory=warm.memory, warm=warm.shapes)
 
 
 def _membership(recipe: Recipe) -> Membership:
@@ -136,15 +138,11 @@ def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[st
         raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
     if spec.diffusion.pipeline is None:
         return SyntheticDenoiser(spec.diffusion.denoiser, clock)
-    probes = spec.diffusion.probes
-    return _load_pipeline(spec.diffusion.pipeline, () if probes is None else probes.batches, clock, tell)
+    return _load_pipeline(spec.diffusion.pipeline, clock, tell)
 
 
 def _load_pipeline(
-    pipeline: PipelineSpec,
-    batches: Sequence[tuple[DenoiseShape, int]],
-    clock: Callable[[], Ns],
-    tell: Callable[[str, float, str], None],
+    pipeline: PipelineSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]
 ) -> DenoiseEngine:
     tell("import", 0.0, "diffusers")
     try:
@@ -159,8 +157,7 @@ def _load_pipeline(
     tell("load", 0.0, Path(pipeline.folder).name)
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
     counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
-    most = {shape_sides(shape): pictures for shape, pictures in batches}
-    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale, most)
+    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale)
     engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)
     return engine

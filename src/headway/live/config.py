@@ -31,9 +31,9 @@ from headway.live.config_checks import (
     located,
     without_effect,
 )
-from headway.live.config_diffusion import DiffusionSettings, check_diffusion
+from headway.live.config_diffusion import DiffusionSettings, check_diffusion, sizes_told
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
-from headway.live.config_models import DiscoverySettings, Names, check_models, is_left_out
+from headway.live.config_models import LEFT_OUT_REASON, DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
 from headway.live.config_policies import check_policies, check_routes
 from headway.live.config_prices import all_prices, check_sheet
@@ -186,10 +186,10 @@ def resolve(given: Sequence[Layer], host: Host) -> Resolved:
         _check(raw, sources)
         config, adjustments = _complete(raw, sources, host)
     if left_out:
-        reason = "upstreams are given and no model is; model.replicas = 1 starts one beside them"
-        adjustments.insert(0, Adjustment("model.replicas", 0, reason))
+        adjustments.insert(0, Adjustment("model.replicas", 0, LEFT_OUT_REASON))
     if tiny:
         adjustments.append(Adjustment("diffusion", ", ".join(model.name for model in tiny), TINY_REASON))
+    adjustments += [Adjustment(*told) for told in sizes_told(raw.diffusion)]
     return Resolved(config, tuple(sources), tuple(adjustments))
 
 

@@ -1,6 +1,5 @@
 """Models that make pictures and videos: `[[diffusion]]`. What they take of a client, and how their replicas compute."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -16,12 +15,13 @@ from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.denoise_warmup import Probes
+from headway.live.pipeline_sizes import check_size, default_size, sides_of
 from headway.live.spec import DiffusionSpec, PipelineSpec
 from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
 from headway.sched.diffusion.warming import Stock
 
-_SIZE: Final = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)")
 _PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byte per colour, and an eighth more
+_SYNTHETIC_SIZE: Final = "64x64"
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
 _MIB: Final = 1 << 20
 
@@ -61,7 +61,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
     pools: tuple[SizePool, ...] = ()  # of the replicas, by size, their numbers adding up; empty: each takes every size
-    size: Name = "64x64"  # of a request that names none: WIDTHxHEIGHT
+    size: Name | None = None  # of a request that names none: WIDTHxHEIGHT; unset: first of sizes, else the pipeline's
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
     multiple: Count = 8  # both sides are multiples of it: pixels of one latent token
     side_min: Count = 32  # pixels
@@ -84,6 +84,12 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         """What clients ask it for."""
         return "video" if self.fps else "image"
 
+    @property
+    def usual_size(self) -> str:
+        """Of a request that names none. Raises ConfigError where it was left out and the pipeline does not tell."""
+        named = self.size or next(iter(self.sizes), None) or (_SYNTHETIC_SIZE if self.folder is None else None)
+        return named or default_size(Path(self.folder or "").expanduser(), self.pixels_max, self.multiple)
+
 
 def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False) -> None:
     """Raise ConfigError for what cannot be served, naming the key. `moves`: replicas may change their pool."""
@@ -91,16 +97,16 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
         raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
     for number, model in enumerate(models):
         key = f"diffusion[{number}]"
-        for name, sizes in (("size", (model.size,)), ("sizes", model.sizes)):
-            for size in sizes:
-                _check_size(f"{key}.{name}", size, model)
-        if model.sizes and model.size not in model.sizes:
-            raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
         if (model.engine == "torch") is (model.folder is None):
             hint = "name the folder of a diffusers pipeline" if model.folder is None else "leave it out"
             raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
         if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
             raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
+        for name, sizes in (("size", (model.usual_size,)), ("sizes", model.sizes)):
+            for size in sizes:
+                check_size(f"{key}.{name}", size, model.multiple, model.side_min, model.pixels_max)
+        if model.sizes and model.usual_size not in model.sizes:
+            raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
         if model.folder is None and model.text_processes + model.decode_processes:
             raise ConfigError(
                 f"{key}.text_processes and decode_processes need {key}.engine = 'torch': stages of a model"
@@ -125,16 +131,11 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
             raise ConfigError(f"in {key}.scheduler: {error}") from None
 
 
-def _check_size(key: str, size: str, model: DiffusionSettings) -> None:
-    match = _SIZE.fullmatch(size)
-    if match is None:
-        raise ConfigError(f"{key} has {size!r}; write WIDTHxHEIGHT, e.g. 512x768")
-    width, height = int(match[1]), int(match[2])
-    if width % model.multiple or height % model.multiple:
-        raise ConfigError(f"{key} has {size}, whose sides are no multiples of multiple = {model.multiple}")
-    if min(width, height) < model.side_min or width * height > model.pixels_max:
-        limits = f"side_min = {model.side_min} and pixels_max = {model.pixels_max}"
-        raise ConfigError(f"{key} has {size}, outside of {limits}")
+def sizes_told(models: Sequence[DiffusionSettings]) -> list[tuple[str, str, str]]:
+    """Key, value and reason of every usual size that was left out, for people."""
+    whys = {True: "the first of sizes", False: "what its pipeline makes, within pixels_max"}
+    left_out = [(n, model) for n, model in enumerate(models) if model.size is None and model.folder is not None]
+    return [(f"diffusion[{n}].size", model.usual_size, whys[bool(model.sizes)]) for n, model in left_out]
 
 
 def _check_pools(key: str, model: DiffusionSettings) -> None:
@@ -162,7 +163,7 @@ def _is_in(shape: DenoiseShape, pool: SizePool) -> bool:
 def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
     """What the gateway is told of it."""
     looks = PictureCard(
-        size=model.size,
+        size=model.usual_size,
         sizes=model.sizes,
         multiple=model.multiple,
         side_min=model.side_min,
@@ -230,7 +231,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             text_processes=model.text_processes,
             decode_processes=model.decode_processes,
             memory_bytes=_bytes_of(model.memory_mb),
-            pictures_max=scheduler.batch_max if model.sizes else None,
+            pictures_max=scheduler.batch_max,
             sharers=sharers,
         ),
         probes=probes if probes.batches else None,
@@ -245,18 +246,12 @@ def _probes(model: DiffusionSettings) -> Probes:
     assert looks is not None  # of every model here
     passes = model.guided_passes if model.guidance_scale > 1 else 1
     lengths = [frames_of(seconds, looks) for seconds in model.seconds] if model.fps else [1]
-    named = [(size, frames) for size in (model.size, *model.sizes) for frames in lengths]
-    shapes = dict.fromkeys(DenoiseShape(*_sides(size), frames, passes) for size, frames in named)
+    named = [(size, frames) for size in (model.usual_size, *model.sizes) for frames in lengths]
+    shapes = dict.fromkeys(DenoiseShape(*sides_of(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
     is_own_work = model.device != "cuda" and not model.text_processes + model.decode_processes
     takes_pictures = model.edits and not model.fps
     return Probes(batches, "mp4" if model.fps else "png", model.fps, is_own_work, takes_pictures)
-
-
-def _sides(size: str) -> tuple[int, int]:
-    """Height and width."""
-    width, height = size.split("x")
-    return int(height), int(width)
 
 
 def believed_memory(model: DiffusionSettings) -> DenoiseMemory:

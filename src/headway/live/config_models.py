@@ -62,6 +62,9 @@ def served_name(model: ModelSettings, is_synthetic: bool) -> str:
     return model.served_name or (SYNTHETIC_MODEL if is_synthetic else model.name)
 
 
+LEFT_OUT_REASON: Final = "upstreams are given and no model is; model.replicas = 1 starts one beside them"
+
+
 def is_left_out(names: Names, sources: Sequence[Sourced]) -> bool:
     """True when upstreams are given and nothing was said of a model: then none of our own is started, or fetched."""
     is_given = any(s.origin != "default" and s.key.startswith("model.") for s in sources)

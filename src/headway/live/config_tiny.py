@@ -52,7 +52,14 @@ def tiny_routes(models: Sequence[DiffusionSettings], routes: Mapping[str, RouteC
 
 def _flux(name: str, folder: Path, steps: int, guidance: float) -> DiffusionSettings:
     return DiffusionSettings(
-        name=name, folder=str(folder), sizes=_SIZES, steps=steps, guidance_scale=guidance, masks=True, text_tokens=16
+        name=name,
+        folder=str(folder),
+        size=_SIZES[0],
+        sizes=_SIZES,
+        steps=steps,
+        guidance_scale=guidance,
+        masks=True,
+        text_tokens=16,
     )
 
 
@@ -60,6 +67,7 @@ def _wan(folder: Path) -> DiffusionSettings:
     return DiffusionSettings(
         name="tiny-wan",
         folder=str(folder / "video"),
+        size="64x64",
         sizes=("64x64",),
         steps=12,
         guidance_scale=2.0,

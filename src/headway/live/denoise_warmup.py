@@ -15,19 +15,20 @@ from headway.core.artifacts import Denoised, StagePeaks, StageTimes
 from headway.core.errors import EngineError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.ports import CountsMemory, DenoiseEngine
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.cost.batch_sizes import batch_sizes
 from headway.cost.diffusion import tokens_of
-from headway.cost.diffusion_memory import Peak
+from headway.cost.diffusion_memory import Peak, needed_bytes
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
 from headway.engines.synthetic.pictures import grid_png
+from headway.sched.diffusion.params import shape_sides
 from headway.sched.diffusion.warming import Stock, warming
 
 log = logging.getLogger(__name__)
 _STEPS: Final = 2  # of every measured request; one that is only warmed runs one
 _RUNS: Final = 3  # of every kind; the first is not measured
-_EACH_MAX: Final = 8  # pictures of a batch up to which every size is run
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -64,6 +65,12 @@ class Warm(msgspec.Struct, frozen=True):
     cost: DenoiseCoefficients
     caps: tuple[tuple[DenoiseShape, int], ...] = ()
     memory: DenoiseMemory | None = None  # what its work holds; None: it does not tell
+    shapes: tuple[WarmShape, ...] = ()  # that have run, in batches of all sizes up to theirs
+
+    @property
+    def words(self) -> str:
+        """What is warm, for people."""
+        return f"warm: {'; '.join(shape.words for shape in self.shapes) or 'nothing'}"
 
     def within(self, room: int | None, pictures_max: int | None) -> "Warm":
         """With the bytes that its work may hold, and the most pictures of one forward pass."""
@@ -78,22 +85,30 @@ class NoRoom(EngineError):
 
 
 def warm_up_denoiser(
-    engine: DenoiseEngine, probes: Probes, start: DenoiseCoefficients, clocks: Clocks | None = None
+    engine: DenoiseEngine,
+    probes: Probes,
+    start: DenoiseCoefficients,
+    clocks: Clocks | None = None,
+    room: int | None = None,
 ) -> Warm:
     """Run all of it. Patch, stride, text tokens and passes of `start` stay in the cost that fits.
 
-    Raises EngineError; a batch that has no room caps its shape instead, one picture without room is an error.
+    Raises EngineError; a batch that has no room, or by what smaller ones held would need more than `room` bytes, caps
+    its shape instead. One picture without room is an error.
     """
     measured: list[Measured] = []
     caps: list[tuple[DenoiseShape, int]] = []
+    shapes: list[WarmShape] = []
     watch = clocks or Clocks()
     number = 0
     for shape, largest in probes.batches:
         fit = 0
-        for pictures in buckets(largest):
+        for pictures in batch_sizes(largest):
             is_usual = shape == probes.batches[0][0]
             is_measured = pictures == 1 or (pictures == largest and is_usual)
             try:
+                if pictures > 1 and room is not None:
+                    _check_room(engine, measured, _request(probes, shape, pictures, number), start, room)
                 if is_measured:
                     measured.append(_measured(Bench(engine, probes, watch), shape, pictures, number))
                 else:
@@ -107,18 +122,31 @@ def warm_up_denoiser(
                 caps.append((shape, fit))
                 break
             number, fit = number + _RUNS + pictures, pictures
+        shapes.append(WarmShape(*shape_sides(shape), fit))
     cost = fitted(measured, start)
     if probes.edits:
         cost = msgspec.structs.replace(cost, begin_ns=_begin_ns(Bench(engine, probes, watch), number))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
-    return Warm(cost, tuple(caps), fitted_memory(peaks, cost, tile) if peaks else None)
+    return Warm(cost, tuple(caps), fitted_memory(peaks, cost, tile) if peaks else None, tuple(shapes))
 
 
-def buckets(largest: int) -> list[int]:
-    """Batch sizes up to the largest: each up to 8, then powers of two, and itself."""
-    doubled = [1 << power for power in range(4, largest.bit_length())]
-    return list(dict.fromkeys([*range(1, min(largest, _EACH_MAX) + 1), *doubled, largest]))
+def _check_room(
+    engine: DenoiseEngine,
+    measured: Sequence[Measured],
+    request: DiffusionRequest,
+    start: DenoiseCoefficients,
+    room: int,
+) -> None:
+    """Raise NoRoom for a batch that is predicted not to fit: on a host nobody refuses an allocation, and a process that
+    took too much is killed."""
+    tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
+    seen = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
+    alike = [peak for peak in seen if peak.shape == request.shape]
+    needed = needed_bytes(fitted_memory(alike, start, tile), start, request) if alike else 0
+    if needed > room:
+        size = f"{request.width}x{request.height}, {request.frames} frame(s), {request.n} of them"
+        raise NoRoom(f"the warm-up of {size} would need {needed} bytes, {room} are there")
 
 
 class Bench(msgspec.Struct, frozen=True):

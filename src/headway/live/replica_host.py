@@ -146,10 +146,10 @@ class Replica:
             self._tell("warm-up", 0.0, "")
             pipeline = spec.diffusion.pipeline
             room = None if pipeline is None else room_beside(pipeline, engine)  # before anything has run
-            warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start))
+            warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start, room=room))
             if pipeline is not None:
                 warm = warm.within(room, pipeline.pictures_max)
-            self._tell("warm-up", 1.0, "")
+            self._tell("warm-up", 1.0, warm.words)
         return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, warm)
 
     def fail(self, error: BaseException) -> None:

@@ -91,7 +91,7 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     text_processes: int = 0
     decode_processes: int = 0
     memory_bytes: int | None = None  # of one replica beside its weights; None: its share of what its device has
-    pictures_max: int | None = None  # of one forward pass, whatever the size; None: of sizes that are not warm, any
+    pictures_max: int | None = None  # of one forward pass, whatever the size; None: any
     sharers: int = 1  # replicas of that device, this one included
 
 

@@ -163,6 +163,7 @@ class DiffusionWorker:
             stay.enter(self._sums, at_ns)
             if stay.scheduled_ns is None:
                 stay.scheduled_ns = at_ns
+            stay.is_cold = stay.is_cold or plan.is_cold
         self.out.append(RunDenoise(plan))
         self._watch.begin(self.machine.patience_ns(), at_ns, self.out)
 
@@ -188,7 +189,8 @@ class DiffusionWorker:
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
         machine, is_leaving = self.machine, self.is_draining or self.reshaping.is_moving
-        numbers = Numbers(self.numbers, self.rates, 0, is_leaving, denoise=machine, memory=machine.holdings.memory)
+        memory, warm = machine.holdings.memory, machine.warmth.told
+        numbers = Numbers(self.numbers, self.rates, 0, is_leaving, denoise=machine, memory=memory, warm=warm)
         self.reporter.report(numbers, at_ns, self.out)
 
     def _fail(self, stay: "Sitting", failure: RowFailed, at_ns: Ns) -> None:
@@ -219,7 +221,7 @@ class Sitting(Stay):
         super().__init__(request, epoch, front, seq, at_ns)
         self.done = self._begun = request.begun
         self._previews, self._is_saved = request.preview_steps, request.save_every > 0
-        self.is_leaving = False
+        self.is_leaving = self.is_cold = False
         self._brought_bytes = request.content.brought_bytes
         self._text_ns = self._encode_ns = self._decode_ns = 0
 
@@ -275,6 +277,7 @@ class Sitting(Stay):
             text_encode_ns=self._text_ns,
             vae_encode_ns=self._encode_ns,
             vae_decode_ns=self._decode_ns,
+            is_cold=self.is_cold,
         )
 
 

@@ -25,4 +25,5 @@ def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
         age_ns=None if report is None else at_ns - replica.heard_ns,
         memory_room_bytes=None if memory is None else memory.room,
         memory_used_bytes=used[0] if used and memory is not None else None,
+        warm=None if report is None else report.warm,
     )

@@ -10,7 +10,14 @@ from headway.core.effects import Effect, Send, WakeAt
 from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory, KvEvents, ReplicaReport, StepCoefficients
+from headway.core.reports import (
+    DenoiseCoefficients,
+    DenoiseMemory,
+    KvEvents,
+    ReplicaReport,
+    StepCoefficients,
+    WarmShape,
+)
 from headway.core.units import NS_PER_S, Ns
 
 REPORT_TIMER: Final = TimerId("report")
@@ -119,6 +126,7 @@ class Numbers(msgspec.Struct, frozen=True):
     cache: PrefixCache | None = None
     denoise: DenoiseQueue | None = None
     memory: DenoiseMemory | None = None  # what work of a diffusion replica holds
+    warm: tuple[WarmShape, ...] | None = None  # what has run there
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -188,6 +196,7 @@ class Reporter:
             queued_work_ns=0 if denoise is None else denoise.queued_work_ns,
             pixels=(0, None) if denoise is None else denoise.pixels,
             denoise_memory=numbers.memory,
+            warm=numbers.warm,
         )
         self._send(report, out)
         if running and not self.is_timer_set:  # the next step changes something

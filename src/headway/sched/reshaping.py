@@ -79,7 +79,7 @@ class Reshaping:
         if plan is not None:
             self._plans += 1
             self._out.append(RunDenoise(plan))
-            return self._machine.patience_of(message.cold_ns)
+            return self._machine.patience_ns(message.cold_ns)
         if self._preparation.is_over:
             self._machine.take_pixels(message.pixels_min, message.pixels_max)
             self._end(asked, at_ns, None)
@@ -98,6 +98,7 @@ class Reshaping:
             self._end(asked, event.at_ns, event.failed[0].message)
         else:
             self._warm[shape] = None
+            self._machine.warmth.ran(shape, 1)
 
     def failed(self, at_ns: Ns, error: str) -> None:
         """The engine failed in a plan of the preparation."""

@@ -120,3 +120,9 @@ def test_model_load_is_a_segment_of_its_own() -> None:
     assert record.segments["model_load"] == 40.0
     assert record.segments["gateway_queue"] == 1.0
     assert record.cold_start
+
+
+# SPEC F8
+def test_steps_of_a_shape_that_was_not_warm_make_a_request_cold() -> None:
+    assert not evidence_record(front(), worker()).cold_start
+    assert evidence_record(front(), worker(is_cold=True)).cold_start

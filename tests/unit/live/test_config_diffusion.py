@@ -67,7 +67,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', size='64'", "diffusion[0].size has '64'"),
         ("name='a', size='60x60'", "multiples"),
         ("name='a', size='16x16'", "side_min = 32"),
-        ("name='a', sizes=['96x64']", "none of diffusion[0].sizes"),
+        ("name='a', size='64x64', sizes=['96x64']", "none of diffusion[0].sizes"),
         ("name='a', sizes=['64x64', '4096x4096']", "pixels_max"),
         ("name='a', pixels_max=18641352", "lower it to 18641351"),
         ("name='a', steps=300", "above diffusion[0].steps_max = 200"),
@@ -102,7 +102,7 @@ def test_every_shape_that_is_named_is_run_before_ready() -> None:
     assert spec.probes is not None
     sides = [(64, 64), (96, 128), (64, 96)]
     assert spec.probes.batches == tuple((DenoiseShape(height, width, passes=2), 4) for height, width in sides)
-    film = diffusion_spec(DiffusionSettings(name="a", folder="x", fps=4, guidance_scale=1.0)).probes
+    film = diffusion_spec(DiffusionSettings(name="a", folder="x", size="64x64", fps=4, guidance_scale=1.0)).probes
     assert film is not None
     assert [(shape.frames, shape.passes) for shape, _largest in film.batches] == [(16, 1), (32, 1), (48, 1)]
     assert (film.form, film.fps) == ("mp4", 4)
@@ -120,7 +120,7 @@ def test_a_shape_is_run_in_the_largest_batch_that_its_caps_let_form() -> None:
 
 
 def test_a_model_without_guidance_makes_one_pass_where_a_request_says_nothing() -> None:
-    model = DiffusionSettings(name="a", folder="x", guidance_scale=1.0)
+    model = DiffusionSettings(name="a", folder="x", size="64x64", guidance_scale=1.0)
     assert believed_cost(model).passes == 1
     pipeline = diffusion_spec(model).pipeline
     assert pipeline is not None

@@ -8,13 +8,13 @@ from headway.core.errors import EngineError
 from headway.core.ids import ModelId, NodeId
 from headway.core.plans import DenoisePlan
 from headway.core.ports import DeviceMemory
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, WarmShape
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion import decode_ns, encode_ns, step_ns, tokens_of
 from headway.cost.diffusion_memory import decode_bytes, step_bytes
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.assemble import Recipe, room_beside, warmed
-from headway.live.denoise_warmup import Clocks, Measured, Probes, buckets, fitted, warm_up_denoiser
+from headway.live.denoise_warmup import Clocks, Measured, Probes, fitted, warm_up_denoiser
 from headway.live.host_memory import MEMORY_SHARE
 from headway.live.spec import DiffusionSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
@@ -193,16 +193,21 @@ def test_a_model_that_takes_no_pictures_after_all_is_ready_without() -> None:
     assert warm.cost.begin_ns == 0.0
 
 
-# SPEC F8
-@pytest.mark.parametrize(
-    ("largest", "sizes"),
-    [
-        (1, [1]),
-        (3, [1, 2, 3]),
-        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
-        (16, [1, 2, 3, 4, 5, 6, 7, 8, 16]),
-        (40, [1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 40]),
-    ],
-)
-def test_small_batches_are_run_in_every_size(largest: int, sizes: list[int]) -> None:
-    assert buckets(largest) == sizes
+# SPEC F4, F8
+def test_a_batch_that_is_predicted_not_to_fit_is_not_run() -> None:
+    class Watching(Counting, Watched):
+        pass
+
+    engine = Watching(DenoiserParams(step_ns=1))
+    tokens = tokens_of(START, SMALL)
+    each = 2 * tokens + max(10 * tokens * 2, 3 * SMALL.pixels)
+    warm = warm_up_denoiser(engine, Probes(((SMALL, 8),), "png"), START, room=3 * each + 10)
+    assert (warm.caps, engine.ran) == (((SMALL, 3),), {(64, 64): {1, 2, 3}})
+
+
+def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC F8
+    probes = Probes(((SMALL, 4), (DenoiseShape(96, 64, 9), 1)), "png")
+    warm = warm_up_denoiser(SyntheticDenoiser(DenoiserParams(step_ns=1)), probes, START)
+    assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1"
+    spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec())
+    assert warmed(Recipe(spec, 0, None), warm).warm == (WarmShape(64, 64, 1, 4), WarmShape(96, 64, 9, 1))

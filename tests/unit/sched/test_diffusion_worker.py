@@ -23,13 +23,14 @@ from headway.core.messages import (
     WhatDoYouHold,
 )
 from headway.core.plans import DenoisePlan, StepTiming
-from headway.core.reports import DenoiseMemory
+from headway.core.reports import DenoiseMemory, WarmShape
 from headway.core.request import Content, FinishReason
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption, Watchdog
+from headway.sched.diffusion.warmth import Warmth
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
 from headway.sched.registry import PolicyChoice
 
@@ -44,9 +45,10 @@ class Easel:
         belief: DenoiseCost | None = None,
         params: DiffusionParams | None = None,
         holdings: Holdings | None = None,
+        warmth: Warmth | None = None,
     ) -> None:
         member = Membership(NodeId("rep-d"), 1, (FRONT,))
-        machine = DiffusionMachine(params or DiffusionParams(), belief, holdings)
+        machine = DiffusionMachine(params or DiffusionParams(), belief, holdings, warmth)
         self.node = DiffusionNode(member, machine, "m", WorkerConfig())
         self.steps: list[int] = []
         self.last = self.event(PeerJoined(0, "t", FRONT, 1))
@@ -353,3 +355,20 @@ def test_the_ledger_is_told_empty_after_a_cancelled_request() -> None:  # SPEC L
     done = DenoiseDone(3 * NS_PER_S, "t", easel.steps.pop(0), StepTiming(0, 10, 50))
     easel.event(done)
     assert told() == [0]
+
+
+# SPEC F8
+def test_the_first_request_of_a_shape_is_cold_and_the_next_is_not() -> None:
+    easel = Easel(DenoiseCost(COST), warmth=Warmth((WarmShape(128, 128, 1, 4),)))
+    told = []
+    for name, size in (("req-1", 64), ("req-2", 64), ("req-3", 128)):
+        easel.message(Submit(picture(name, steps=1, size=size), 1, number=1))
+        *_, finished = easel.step()
+        assert isinstance(finished, Finished)
+        told.append(finished.marks.is_cold)
+    assert told == [True, False, False]
+    easel.event(TimerFired(10**9, "t", TimerId("report")))
+    reports = [
+        effect.message for effect in easel.last if isinstance(effect, Send) and isinstance(effect.message, Report)
+    ]
+    assert reports[-1].report.warm == (WarmShape(64, 64, 1, 1), WarmShape(128, 128, 1, 4))

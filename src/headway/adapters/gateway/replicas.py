@@ -7,7 +7,7 @@ from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.core.errors import RequestError
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaFigures
+from headway.core.reports import ReplicaFigures, WarmShape
 from headway.core.units import ms_from_ns
 
 Verb = Literal["drain", "undrain"]
@@ -61,5 +61,11 @@ def shown(figures: ReplicaFigures) -> JsonObject:
         "age_ms": None if figures.age_ns is None else ms_from_ns(figures.age_ns),
         "memory_room_bytes": figures.memory_room_bytes,
         "memory_used_bytes": figures.memory_used_bytes,
+        "warm": None if figures.warm is None else [_warm(shape) for shape in figures.warm],
         "reason": figures.reason,
     }
+
+
+def _warm(shape: WarmShape) -> JsonObject:
+    """Pictures or videos that have run there, and the most of them together."""
+    return {"size": f"{shape.width}x{shape.height}", "frames": shape.frames, "batch": shape.batch}

@@ -1,11 +1,12 @@
 """Several rows in one forward pass: their latents side by side, a timestep each, and the pass that guides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 import torch
 
+from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
 from headway.engines.diffusion.rows import Row
 
@@ -15,13 +16,10 @@ JOINED_TOKENS_MAX: Final = 256
 
 
 class Batcher:
-    """Runs forward passes. Embeddings of a batch are put together once, not at every step.
+    """Runs forward passes. Embeddings of a batch are put together once, not at every step."""
 
-    `pictures_max`: of one pass, by height, width and frames. So many are warm; a row with more takes several passes.
-    """
-
-    def __init__(self, family: Family, pictures_max: Mapping[tuple[int, int, int], int]) -> None:
-        self._family, self._pictures_max = family, pictures_max
+    def __init__(self, family: Family) -> None:
+        self._family = family
         self._rows: list[Row] = []  # whose embeddings are put together
         self._were_joined = False
         self._stacked: tuple[Embedding, Embedding | None] = ({}, None)
@@ -30,14 +28,16 @@ class Batcher:
         """Drop the embeddings of the last batch."""
         self._rows, self._stacked = [], ({}, None)
 
-    def predict(self, rows: Sequence[Row]) -> list[torch.Tensor]:
+    def predict(self, rows: Sequence[Row], pictures_max: int | None = None) -> list[torch.Tensor]:
         """What the transformer says of each row at its step, guided; one tensor per row. Rows are alike
-        (`alike`)."""
-        family, first, size = self._family, rows[0], rows[0].size
-        most = self._pictures_max.get((size.height, size.width, size.frames))
-        if most is not None and len(rows) == 1 and len(first.latents) > most:
-            parts = [msgspec.structs.replace(first, latents=part) for part in torch.split(first.latents, most)]
-            return [torch.cat([self.predict([part])[0] for part in parts])]
+        (`alike`). One row alone takes passes of the sizes that are measured up to `pictures_max` (`cost.batch_sizes`).
+        """
+        family, first = self._family, rows[0]
+        if pictures_max is not None and len(rows) == 1:
+            passes = parts_of(len(first.latents), pictures_max)
+            if len(passes) > 1:
+                parts = [msgspec.structs.replace(first, latents=part) for part in torch.split(first.latents, passes)]
+                return [torch.cat([self.predict([part])[0] for part in parts])]
         latents = _joined([row.solver.scaled(row.latents, row.done) for row in rows])
         timesteps = torch.cat([row.solver.timesteps[row.done].expand(len(row.latents)) for row in rows])
         guidance = None

@@ -1,7 +1,6 @@
 """The diffusion engine: performs denoise plans on one pipeline, stage by stage and step by step."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -34,7 +33,6 @@ class RunSettings(msgspec.Struct, frozen=True):
     cache_mb: int = 64  # of prompt embeddings
     tile_pixels: int | None = None  # frames above are decoded in tiles; None: only those that do not fit otherwise
     guidance_scale: float | None = None  # of a request that names none; None: the family's
-    pictures_max: Mapping[tuple[int, int, int], int] = MappingProxyType({})  # of one pass, by height, width, frames
 
 
 class DiffusionEngine:
@@ -47,7 +45,7 @@ class DiffusionEngine:
         self.stages = stages or LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
         self.embeddings = EmbeddingCache(loaded.encoder_hash, settings.cache_mb * MIB)
         self._beginner = Beginner(loaded, self.stages, self.embeddings, self._now, settings.guidance_scale)
-        self._batcher = Batcher(loaded.family, settings.pictures_max)
+        self._batcher = Batcher(loaded.family)
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
         self.tile_pixels = settings.tile_pixels
@@ -191,12 +189,12 @@ class DiffusionEngine:
                 if row.done < row.request.skipped_steps:  # an edit begins further down
                     row.done += 1
             for group in alike(self._family, begun):
-                self._advance(group, plan.show)
+                self._advance(group, plan)
 
-    def _advance(self, rows: Sequence[Row], show: Sequence[int]) -> None:
+    def _advance(self, rows: Sequence[Row], plan: DenoisePlan) -> None:
         """One step of rows that share a forward pass; those that do not fit together are run alone."""
         try:
-            predictions = self._batcher.predict(rows)
+            predictions = self._batcher.predict(rows, plan.pictures_max)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -212,12 +210,12 @@ class DiffusionEngine:
                 self._fail(rows[0].seq, "out_of_memory", f"{words}; ask for fewer or smaller pictures")
                 return
             for row in rows:
-                self._advance([row], show)
+                self._advance([row], plan)
             return
         for row, prediction in zip(rows, predictions, strict=True):
             before = row.latents
             row.latents = row.solver.step(prediction, before, row.done)
-            row.clean = row.solver.clean(prediction, before, row.done) if row.seq in show else None
+            row.clean = row.solver.clean(prediction, before, row.done) if row.seq in plan.show else None
             if row.edit is not None:
                 row.latents = _blended(row)
             row.done += 1

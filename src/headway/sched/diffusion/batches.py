@@ -4,20 +4,22 @@ from collections.abc import Sequence
 
 from headway.core.decisions import Alternative, Decision
 from headway.core.plans import DenoisePlan, DenoiseRow
-from headway.core.request import DiffusionRequest
+from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import NS_PER_S, Ns, s_from_ns
+from headway.cost.batch_sizes import parts_of
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.params import DiffusionParams, largest_batch
 from headway.sched.diffusion.protocols import Item, Rank
 from headway.sched.diffusion.queue import WaitingLine
+from headway.sched.diffusion.warmth import Warmth
 
 
 class Batches:
     """Asks; it moves no request."""
 
-    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None, holdings: Holdings) -> None:
-        self._params, self._belief, self._holdings = params, belief, holdings
+    def __init__(self, params: DiffusionParams, belief: DenoiseCost | None, holdings: Holdings, warmth: Warmth) -> None:
+        self._params, self._belief, self._holdings, self._warmth = params, belief, holdings, warmth
 
     def of(self, head: Item, line: WaitingLine) -> list[Item]:
         """The head, and as many of its key that have come as far as fit the cap, the memory, gain and duration."""
@@ -27,10 +29,32 @@ class Batches:
         alike = [item for item in line.alike(head, room + 1) if item is not head]
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]
         while len(together) > 1 and not (
-            self._holdings.has_room(request, len(together)) and self._pays(request, len(together))
+            self._warmth.may_form(request.shape, len(together), request.n, cap)
+            and self._holdings.has_room(request, len(together))
+            and self._pays(request, len(together))
         ):
             together.pop()
         return together
+
+    def are_warm(self, batch: Sequence[Item]) -> bool:
+        """True when the passes of such a batch have run before."""
+        request = batch[0].request
+        passes = self._passes(request.shape, request.n * len(batch))
+        return all(self._warmth.has_run(request.shape, pictures) for pictures in passes)
+
+    def ran(self, plan: DenoisePlan) -> None:
+        """A plan is over, and every row of it was well."""
+        if plan.shape is not None and any(row.runs for row in plan.rows):
+            for pictures in self._passes(plan.shape, sum(row.pictures for row in plan.rows)):
+                self._warmth.ran(plan.shape, pictures)
+
+    def most(self, shape: DenoiseShape) -> int:
+        """Pictures of one forward pass of this shape."""
+        return largest_batch(self._params, shape)
+
+    def _passes(self, shape: DenoiseShape, pictures: int) -> list[int]:
+        """As the engine runs them: a request for more pictures than a batch may have takes several passes."""
+        return parts_of(pictures, largest_batch(self._params, shape))
 
     def _pays(self, request: DiffusionRequest, size: int) -> bool:
         """True when `size` such requests together get enough more done per second, in time (SPEC F4)."""

@@ -14,9 +14,10 @@ from headway.core.decisions import ALTERNATIVES_MAX, Decision
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
-from headway.core.request import DiffusionRequest, LoraUse
+from headway.core.request import DiffusionRequest
 from headway.core.units import Ns, ns_from_s
 from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.adapters import Merged
 from headway.sched.diffusion.batches import Batches, formed, plan_of
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.limits import Pixels, check_request
@@ -24,6 +25,7 @@ from headway.sched.diffusion.params import DiffusionParams, check, order_policy
 from headway.sched.diffusion.preemption import Preempter
 from headway.sched.diffusion.protocols import Item, TurnPolicy, Used, Waits, batch_key
 from headway.sched.diffusion.queue import WaitingLine
+from headway.sched.diffusion.warmth import Warmth
 
 _NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
@@ -32,29 +34,31 @@ class DiffusionMachine:
     """One plan is open at a time, one batch runs at a time. `belief`: None where nobody knows what steps take."""
 
     def __init__(
-        self, params: DiffusionParams, belief: DenoiseCost | None = None, holdings: Holdings | None = None
+        self,
+        params: DiffusionParams,
+        belief: DenoiseCost | None = None,
+        holdings: Holdings | None = None,
+        warmth: Warmth | None = None,
     ) -> None:
         check(params, belief)
-        self._params, self._belief, self.holdings = params, belief, holdings or Holdings()
+        self._params, self._belief = params, belief
+        self.holdings, self.warmth = holdings or Holdings(), warmth or Warmth()
         self._pixels: Pixels = (params.pixels_min, params.pixels_max)
         order = order_policy(params, belief)
-        self._line, self._batches = WaitingLine(order), Batches(params, belief, self.holdings)
+        self._line, self._batches = WaitingLine(order), Batches(params, belief, self.holdings, self.warmth)
         self._turns = order if isinstance(order, TurnPolicy) else None
         self._preempter = None
         if params.preempt is not None and belief is not None:
             self._preempter = Preempter(params.preempt, self._batches)
         self._is_saving = False  # the running batch is to make room, once it is saved
         self._interrupted: list[int] = []  # since they were last asked for
-        self._preemptions = 0
+        self._preemptions = self._last_seq = self._step = 0
         self._items: dict[int, Item] = {}
         self._batch: list[Item] = []
-        self._last_seq = 0
-        self._step = 0
         self._open: DenoisePlan | None = None
         self._leave: list[int] = []
         self._decisions: list[Decision] = []
-        self._merged: tuple[LoraUse, ...] = ()  # the adapters that are in the weights
-        self._merges = 0  # rewrites that the next plan begins with
+        self._merged = Merged(merges=belief is not None and belief.merges)
 
     def add(self, request: DiffusionRequest) -> int:
         """Queue a request, from its beginning or its checkpoint. Raises RequestError for what never fits."""
@@ -112,16 +116,18 @@ class DiffusionMachine:
         self._open = replace(
             plan_of(batch, count, self._step),
             leave=leave,
-            merges=self._merges,
+            merges=self._merged.take(),
             new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
             save=tuple(item.seq for item in batch if self._is_saving or item.saves_after(count)),
             show=tuple(item.seq for item in batch if item.shows_after(count)),
+            pictures_max=self._batches.most(batch[0].request.shape),
+            is_cold=not self._batches.are_warm(batch),
         )
         for item in batch:
             self.holdings.enters(item)
             item.is_known = True
         self.holdings.runs(self._open.step, batch)
-        self._step, self._merges = self._step + 1, 0
+        self._step += 1
         return self._open
 
     def _give_way(self, preempter: Preempter, at_ns: Ns) -> None:
@@ -164,30 +170,25 @@ class DiffusionMachine:
         self._batch = self._batches.of(head, self._line)
         for item in self._batch:
             self._line.remove(item)
-        wanted = head.request.loras
-        if self._belief is not None and self._belief.merges and wanted != self._merged:
-            self._merges = bool(self._merged) + bool(wanted)  # out by the pristine copy, and in
-            self._merged = wanted
+        self._merged.want(head.request.loras)
         if len(ranked) > 1:
             self._decisions.append(formed(self._params.order.type, ranked, len(self._batch), at_ns))
 
     def done(
-        self,
-        step: int,
-        took_ns: Ns | None = None,
-        failed: Collection[int] = (),
-        saved: Mapping[int, bytes] = _NOTHING,
+        self, step: int, took_ns: Ns | None = None, failed: Collection[int] = (), saved: Mapping[int, bytes] = _NOTHING
     ) -> list[DenoiseRow]:
         """Fold in a plan; return the rows that are still wanted. Complete and failed ones are over.
 
-        `took_ns` of the device teaches the belief, unless a row failed on the way. `saved`: checkpoints that came.
+        `took_ns` teaches the belief, unless a row failed or the plan was cold. `saved`: checkpoints that came.
         """
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
         self.holdings.ran(step)
-        if self._belief is not None and took_ns is not None and not failed:
+        if self._belief is not None and took_ns is not None and not failed and not plan.is_cold:
             self._belief.observe(plan, took_ns)
+        if not failed:
+            self._batches.ran(plan)
         gone = {row.seq for row in plan.rows if row.start + row.count == row.total or row.seq in failed}
         self._leave = [seq for seq in self._leave if seq not in gone]  # the engine has forgotten them by itself
         for seq in failed:
@@ -214,17 +215,19 @@ class DiffusionMachine:
         lost = [seq for seq, item in self._items.items() if item.is_known]
         for seq in lost:
             self.over(seq)
-        self._leave, self._merged, self._is_saving = [], (), False
+        self._leave, self._is_saving = [], False
+        self._merged.lost()
         return lost
 
-    def patience_ns(self) -> Ns | None:
-        """How long the open plan may take before its engine counts as stuck; None: nobody can tell."""
-        return None if self._belief is None or not self._open else self.patience_of(self._belief.plan_ns(self._open))
-
-    def patience_of(self, believed_ns: Ns) -> Ns | None:
-        """The same for a plan that is believed to take so long."""
+    def patience_ns(self, believed_ns: Ns | None = None) -> Ns | None:
+        """How long a plan may take before its engine counts as stuck: one that is believed to take so long, or the open
+        one; None: nobody can tell."""
+        if believed_ns is None and self._belief is not None and self._open is not None:
+            believed_ns = self._belief.plan_ns(self._open)
         watchdog = self._params.watchdog
-        return None if watchdog is None else max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns))
+        if watchdog is None or believed_ns is None:
+            return None
+        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns))
 
     def take_pixels(self, least: int, most: int | None) -> None:
         """Take requests of so many pixels from now on (SPEC F5); those that are here stay."""
@@ -244,8 +247,6 @@ class DiffusionMachine:
         """Return who was interrupted since the last call."""
         out, self._interrupted = self._interrupted, []
         return out
-
-    # What reports tell
 
     @property
     def denoise_cost(self) -> DenoiseCoefficients | None:

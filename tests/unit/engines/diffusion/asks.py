@@ -50,9 +50,9 @@ def run(
     return engine.run(DenoisePlan(1, 0, rows, first.height, first.width, new=new, **plan))
 
 
-def made(engine: DiffusionEngine, request: DiffusionRequest) -> list[Made]:
+def made(engine: DiffusionEngine, request: DiffusionRequest, **plan: Any) -> list[Made]:
     """All that one request alone makes."""
-    done = run(engine, [request], request.begun, request.steps - request.begun)
+    done = run(engine, [request], request.begun, request.steps - request.begun, **plan)
     assert not done.failed, done.failed
     return list(done.made[0].made)
 

@@ -55,7 +55,7 @@ def test_a_row_of_a_batch_has_the_pixels_it_has_alone(family: str, engine: Make)
 def test_a_row_with_more_pictures_than_are_warm_takes_several_passes(engine: Make) -> None:
     request, passes = loose(n=5), []
     whole = [pixels(each.body).astype(int) for each in made(engine("flux"), request)]
-    one = engine("flux", pictures_max={(32, 32, 1): 2})
+    one = engine("flux")
     forward = one._loaded.pipeline.transformer.forward
 
     def counting(*args: Any, **named: Any) -> Any:
@@ -64,7 +64,7 @@ def test_a_row_with_more_pictures_than_are_warm_takes_several_passes(engine: Mak
 
     one._loaded.pipeline.transformer.forward = counting
     try:
-        parts = [pixels(each.body).astype(int) for each in made(one, request)]
+        parts = [pixels(each.body).astype(int) for each in made(one, request, pictures_max=2)]
     finally:
         del one._loaded.pipeline.transformer.forward
     assert passes == [4, 4, 2] * STEPS  # both passes of guidance are one here

@@ -1,5 +1,6 @@
 """What a folder must be, and what tells one model from another."""
 
+import inspect
 import json
 import shutil
 from collections.abc import Callable
@@ -8,10 +9,12 @@ from pathlib import Path
 import diffusers
 import pytest
 import torch
+from tests.unit.engines.diffusion.conftest import FAMILIES
 
 from headway.core.errors import ConfigError
-from headway.engines.diffusion.loading import LoadSettings, load
+from headway.engines.diffusion.loading import LoadSettings, load, pipeline_class
 from headway.engines.diffusion.solver import check_scheduler
+from headway.live.pipeline_sizes import own_size
 
 Saved = Callable[..., Path]
 
@@ -68,3 +71,17 @@ def test_schedulers_that_cannot_resume_are_refused() -> None:
         check_scheduler(diffusers.FlowMatchHeunDiscreteScheduler())
     with pytest.raises(ConfigError, match="draws noise"):
         check_scheduler(diffusers.FlowMatchEulerDiscreteScheduler(stochastic_sampling=True))
+
+
+# SPEC F8
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_size_that_is_warm_by_default_is_the_pipelines_own(family: str, saved: Saved) -> None:
+    folder = saved(family)
+    cls = getattr(diffusers, pipeline_class(folder))
+    if family.startswith("wan"):
+        call = inspect.signature(cls.__call__).parameters
+        assert own_size(folder) == (call["width"].default, call["height"].default)
+    else:
+        pipe = cls.from_pretrained(folder, local_files_only=True)
+        latents = getattr(pipe, "default_sample_size", None) or pipe.transformer.config.sample_size
+        assert own_size(folder) == (latents * pipe.vae_scale_factor,) * 2

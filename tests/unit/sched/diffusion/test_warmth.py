@@ -1,0 +1,100 @@
+"""What has run at a replica, and what may run next."""
+
+from msgspec.structs import replace
+from tests.unit.sched.diffusion.pictures import COST, begun, picture
+
+from headway.core.reports import WarmShape
+from headway.core.request import DenoiseShape
+from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.machine import DiffusionMachine
+from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.warmth import Warmth
+
+SMALL, LARGE = DenoiseShape(64, 64), DenoiseShape(128, 128)
+
+
+def painter(*prepared: WarmShape, **params: object) -> DiffusionMachine:
+    """Batches form by what has run alone."""
+    params = {"batch_max": 16, "gain_min": 1.0, **params}
+    return DiffusionMachine(replace(DiffusionParams(), **params), DenoiseCost(COST), warmth=Warmth(prepared))
+
+
+def cold_plans(machine: DiffusionMachine) -> list[tuple[int, bool]]:
+    """Pictures and coldness of each plan, to the end."""
+    found = []
+    while (plan := machine.plan()) is not None:
+        found.append((sum(row.pictures for row in plan.rows), plan.is_cold))
+        machine.done(plan.step, 1000)
+    return found
+
+
+# SPEC F8
+def test_the_first_plan_of_a_shape_that_nobody_has_seen_is_cold_and_teaches_nothing() -> None:
+    machine = painter(WarmShape(64, 64, 1, 16))
+    machine.add(picture("a", size=64))
+    machine.add(picture("b", size=128))
+    assert cold_plans(machine) == [(1, False)] * 3 + [(1, True), (1, False), (1, False)]
+    assert machine.warmth.told == (WarmShape(128, 128, 1, 1), WarmShape(64, 64, 1, 16))
+    cold = painter()
+    cold.add(picture("a", steps=1))
+    assert (cold_plans(cold), cold.denoise_cost) == ([(1, True)], DenoiseCost(COST).coefficients)
+
+
+# SPEC F4, F8
+def test_batches_of_a_new_shape_grow_by_one_size_after_the_other() -> None:
+    machine = painter()
+    for n in range(12):
+        machine.add(picture(f"r{n}", steps=1))
+    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 4, 2]
+
+
+# SPEC F4, F8
+def test_a_batch_has_a_size_that_is_warm_and_no_other() -> None:
+    machine = painter(WarmShape(64, 64, 1, 16))
+    for n in range(15 + 16):
+        machine.add(picture(f"r{n}", steps=1))
+    assert [len(batch) for batch in begun(machine)] == [16, 8, 7]
+    several = painter(WarmShape(64, 64, 1, 16))
+    for n in range(5):
+        several.add(picture(f"r{n}", steps=1, n=3))
+    assert [len(batch) for batch in begun(several)] == [2, 2, 1]  # 6 pictures: 9, 12 and 15 are no sizes
+
+
+def test_a_request_for_several_pictures_meets_only_sizes_that_it_can_form() -> None:
+    machine = painter()
+    for n in range(8):
+        machine.add(picture(f"r{n}", steps=1, n=2))
+    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 2]
+
+
+def test_a_request_for_more_pictures_than_a_batch_is_warm_where_its_passes_are() -> None:
+    machine = painter(WarmShape(64, 64, 1, 8), batch_max=8)
+    machine.add(picture("a", steps=1, n=10))
+    plan = machine.plan()
+    assert plan is not None
+    assert (plan.pictures_max, plan.is_cold) == (8, False)
+
+
+def test_a_row_that_failed_has_warmed_nothing() -> None:
+    machine = painter()
+    seq = machine.add(picture("a"))
+    plan = machine.plan()
+    assert plan is not None
+    machine.done(plan.step, 1000, failed=(seq,))
+    assert machine.warmth.told == ()
+
+
+def test_a_device_without_warm_up_is_warm_for_all() -> None:
+    warmth = Warmth()
+    assert warmth.has_run(LARGE, 99)
+    assert warmth.told is None
+
+
+def test_shapes_met_long_ago_are_forgotten_before_those_of_the_warm_up() -> None:
+    warmth = Warmth((WarmShape(64, 64, 1, 2),))
+    for side in range(100):
+        warmth.ran(DenoiseShape(128, 8 * side + 8), 1)
+    assert warmth.has_run(SMALL, 2)
+    assert not warmth.has_run(DenoiseShape(128, 8), 1)
+    assert warmth.has_run(DenoiseShape(128, 800), 1)
+    assert len(warmth.told or ()) == 65
