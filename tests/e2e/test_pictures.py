@@ -146,6 +146,7 @@ def test_what_does_not_fit_in_memory_is_refused_with_its_bytes(studio: Studio) -
     replicas = studio.get("/v1/replicas")["data"]
     assert isinstance(replicas, list)
     assert [one["memory_room_bytes"] for one in replicas] == [64 << 20, None]
+    assert {(one["warm"], one["checkpoint_save_ms"]) for one in replicas} == {(None, None)}  # of a virtual device
 
     def held() -> dict[str, int]:
         accounts = studio.get("/v1/ledger")["accounts"]

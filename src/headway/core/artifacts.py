@@ -56,6 +56,8 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
     denoise_ns: Ns = 0
     vae_decode_ns: Ns = 0
     text_hits: int = 0
+    save_ns: Ns = 0  # of checkpoints; 0 where some were saved: the engine does not tell
+    resume_ns: Ns = 0  # of rows that began from one
 
 
 class StagePeaks(msgspec.Struct, frozen=True):

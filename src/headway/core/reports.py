@@ -104,6 +104,9 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     devices: int = 1  # that the replica holds: GPU-seconds are seconds times these
     steps: int = 0  # that its model is made for; 0: not told
     error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet
+    save_ns: float = 0.0  # a checkpoint of one request, as measured lately over all shapes; 0: nothing measured yet
+    resume_ns: float = 0.0  # and to begin from it
+    interruption_error: float | None = None  # as `error`, of these two by shape
 
 
 class DenoiseMemory(msgspec.Struct, frozen=True):
@@ -215,3 +218,6 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     memory_room_bytes: int | None = None  # of a diffusion replica, beside its weights; None: not told
     memory_used_bytes: int | None = None  # of that, by what it runs now
     warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told
+    save_ns: Ns | None = None  # of a diffusion replica, of one request: what a checkpoint takes lately
+    resume_ns: Ns | None = None  # and to begin from one; None: not measured yet
+    interruption_error: float | None = None  # mean relative error of what was predicted of these two

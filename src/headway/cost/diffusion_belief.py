@@ -9,11 +9,14 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from headway.core.artifacts import StageTimes
 from headway.core.plans import DenoisePlan
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.cost.diffusion import begin_ns, decode_ns, encode_ns, gain, left_ns, passes_of, step_ns
+from headway.cost.interruption import InterruptionPrice
+from headway.cost.means import Mean
 
 _SHAPES_MAX: Final = 256  # of which the oldest is forgotten; as many of shapes with a size
 _Key = TypeVar("_Key")
@@ -25,17 +28,6 @@ class DenoiseCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     learn: bool = True  # correct the catalogue by what plans took
     memory_plans: Annotated[int, msgspec.Meta(ge=2)] = 100  # after so many a plan weighs a third
     trust_plans: Annotated[int, msgspec.Meta(ge=1)] = 5  # plans of a shape that weigh as much as all other shapes
-
-
-class _Factor:
-    """A recursive mean with forgetting: the least squares of one constant."""
-
-    def __init__(self) -> None:
-        self.value, self.count = 1.0, 0
-
-    def observe(self, ratio: float, memory: int) -> None:
-        self.count = min(self.count + 1, memory)
-        self.value += (ratio - self.value) / self.count
 
 
 def plan_ns(cost: DenoiseCoefficients, plan: DenoisePlan) -> float:
@@ -60,10 +52,11 @@ class DenoiseCost:
     def __init__(self, start: DenoiseCoefficients, params: DenoiseCostParams | None = None) -> None:
         self._start = start
         self._params = params or DenoiseCostParams()
-        self._common = _Factor()
-        self._shapes: dict[DenoiseShape, _Factor] = {}
-        self._sizes: dict[tuple[DenoiseShape, int], _Factor] = {}  # by pictures in the batch
-        self._error: _Factor = _Factor()
+        self._common = Mean()
+        self._shapes: dict[DenoiseShape, Mean] = {}
+        self._sizes: dict[tuple[DenoiseShape, int], Mean] = {}  # by pictures in the batch
+        self._error = Mean()
+        self.interruption = InterruptionPrice(self._params.memory_plans)
 
     @property
     def error(self) -> float | None:
@@ -88,6 +81,9 @@ class DenoiseCost:
             decode_ns=c.decode_ns * k,
             merge_ns=c.merge_ns * k,
             error=self.error,
+            save_ns=self.interruption.save.mean_ns,
+            resume_ns=self.interruption.resume.mean_ns,
+            interruption_error=self.interruption.error,
         )
 
     def factor(self, shape: DenoiseShape, pictures: int | None = None) -> float:
@@ -97,7 +93,7 @@ class DenoiseCost:
             return of_shape
         return self._leaning(self._sizes.get((shape, pictures)), of_shape)
 
-    def _leaning(self, known: _Factor | None, general: float) -> float:
+    def _leaning(self, known: Mean | None, general: float) -> float:
         if known is None:
             return general
         trust = self._params.trust_plans
@@ -120,8 +116,11 @@ class DenoiseCost:
         """MFU(b)/MFU(1): predicted, and measured where such batches and single pictures have run."""
         return gain(self._start, shape, pictures) * self.factor(shape, 1) / self.factor(shape, pictures)
 
-    def observe(self, plan: DenoisePlan, took_ns: Ns) -> None:
-        """Fold in one measured plan."""
+    def observe(self, plan: DenoisePlan, took_ns: Ns, stages: StageTimes | None = None) -> None:
+        """Fold in one measured plan. What checkpoints took of it is no work of its rows."""
+        if stages is not None:
+            self.interruption.observe(plan, stages)
+            took_ns -= stages.save_ns + stages.resume_ns
         params, predicted = self._params, plan_ns(self._start, plan)
         if took_ns <= 0 or predicted <= 0 or not any(row.runs for row in plan.rows):
             return  # steps that are only counted teach nothing of steps
@@ -134,12 +133,12 @@ class DenoiseCost:
         _kept(self._sizes, (shape, pictures)).observe(ratio, params.memory_plans)
 
 
-def _kept(factors: dict[_Key, _Factor], key: _Key) -> _Factor:
+def _kept(factors: dict[_Key, Mean], key: _Key) -> Mean:
     known = factors.get(key)
     if known is None:
         if len(factors) >= _SHAPES_MAX:
             del factors[next(iter(factors))]
-        known = factors[key] = _Factor()
+        known = factors[key] = Mean()
     return known
 
 

@@ -111,7 +111,7 @@ class DiffusionWorker:
         failed = {failure.seq: failure for failure in (*event.failed, *_too_large(event.made))}
         made = {row.seq: row.made for row in event.made}
         saved = {seq: one.body for seq, things in made.items() for one in things if one.kind == "checkpoint"}
-        rows = self.machine.done(event.step, took_ns, failed, saved)
+        rows = self.machine.done(event.step, took_ns, failed, saved, event.stages)
         self._told_idle()
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself

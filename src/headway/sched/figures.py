@@ -9,7 +9,7 @@ from headway.sched.router.fleet_view import Replica
 def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
     """Return what is known of it."""
     report = replica.report
-    memory = None if report is None else report.denoise_memory
+    memory, cost = (None, None) if report is None else (report.denoise_memory, report.denoise_cost)
     used = [view.used for view in report.accounts if view.name == f"device/{replica.id}/bytes"] if report else []
     return ReplicaFigures(
         replica=replica.id,
@@ -26,4 +26,11 @@ def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
         memory_room_bytes=None if memory is None else memory.room,
         memory_used_bytes=used[0] if used and memory is not None else None,
         warm=None if report is None else report.warm,
+        save_ns=_told(cost.save_ns) if cost is not None else None,
+        resume_ns=_told(cost.resume_ns) if cost is not None else None,
+        interruption_error=cost.interruption_error if cost is not None else None,
     )
+
+
+def _told(measured_ns: float) -> Ns | None:
+    return round(measured_ns) if measured_ns else None

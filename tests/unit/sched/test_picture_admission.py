@@ -210,6 +210,7 @@ def test_what_fits_somewhere_goes_there() -> None:
     assert "needs 16384 bytes" in shown[NodeId("rep-0")]
     figures = made.node.replica_figures(0)
     assert [one.memory_room_bytes for one in figures] == [2 * 64 * 64, 4 * 64 * 64]
+    assert [(one.save_ns, one.interruption_error, one.warm) for one in figures] == [(None, None, None)] * 2
 
 
 def test_a_smaller_model_takes_what_does_not_fit() -> None:  # SPEC F5

@@ -61,6 +61,9 @@ def shown(figures: ReplicaFigures) -> JsonObject:
         "age_ms": None if figures.age_ns is None else ms_from_ns(figures.age_ns),
         "memory_room_bytes": figures.memory_room_bytes,
         "memory_used_bytes": figures.memory_used_bytes,
+        "checkpoint_save_ms": None if figures.save_ns is None else ms_from_ns(figures.save_ns),
+        "checkpoint_resume_ms": None if figures.resume_ns is None else ms_from_ns(figures.resume_ns),
+        "checkpoint_error": figures.interruption_error,
         "warm": None if figures.warm is None else [_warm(shape) for shape in figures.warm],
         "reason": figures.reason,
     }

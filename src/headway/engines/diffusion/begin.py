@@ -25,6 +25,8 @@ class Spent(msgspec.Struct):
     vae_encode_ns: Ns = 0
     denoise_ns: Ns = 0
     vae_decode_ns: Ns = 0
+    save_ns: Ns = 0
+    resume_ns: Ns = 0
 
 
 class Beginner:
@@ -69,10 +71,11 @@ class Beginner:
         scale = request.guidance_scale or self._guidance_scale
         solver = self.solver(request.steps, size, request.skipped_steps)
         if request.begun:
+            began = self._clock()
             saved = read(request, self._loaded.model_hash, self._loaded.device)
             solver.restore(saved.plain, saved.group("solver."))
             edit = saved.group("edit.")
-            return Row(
+            row = Row(
                 new.seq,
                 request,
                 size,
@@ -84,6 +87,8 @@ class Beginner:
                 saved.done,
                 Edit(edit["clean"], edit["noise"], edit["mask"]) if edit else None,
             )
+            spent.resume_ns += self._clock() - began
+            return row
         began = self._clock()
         positive, negative = self._embeddings(request, scale)
         spent.text_encode_ns += self._clock() - began

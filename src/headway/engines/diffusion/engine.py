@@ -81,8 +81,8 @@ class DiffusionEngine:
             self._lap()
             began = self._now()
             decodes = self._decodes(rows)
-            made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes))]
-            spent.vae_decode_ns = self._now() - began
+            made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes, spent))]
+            spent.vae_decode_ns = self._now() - began - spent.save_ns
             self._lap()
             is_void = False
         finally:
@@ -97,6 +97,8 @@ class DiffusionEngine:
             spent.denoise_ns,
             spent.vae_decode_ns,
             self.embeddings.hits - hits,
+            spent.save_ns,
+            spent.resume_ns,
         )
         timing = StepTiming(launched, launched, self._now())
         return Denoised(timing, stages, tuple(made), tuple(self._failed), self.embeddings.bytes)
@@ -225,7 +227,9 @@ class DiffusionEngine:
         complete = [row for row in rows if row.seq in self._rows and row.done == row.request.steps]
         return {row.seq: self.stages.decoding(self._family.unpack(row.latents, row.size), row.size) for row in complete}
 
-    def _outputs(self, plan: DenoisePlan, row: Row, decodes: Mapping[int, Callable[[], Frames]]) -> tuple[Made, ...]:
+    def _outputs(
+        self, plan: DenoisePlan, row: Row, decodes: Mapping[int, Callable[[], Frames]], spent: Spent
+    ) -> tuple[Made, ...]:
         if row.seq not in self._rows:
             return ()
         try:
@@ -234,7 +238,9 @@ class DiffusionEngine:
                 return finished(row, decodes[row.seq]())
             made = []
             if row.seq in plan.save:
+                began = self._now()
                 made.append(Made("checkpoint", save(row, self._loaded.model_hash), steps=row.done))
+                spent.save_ns += self._now() - began
             if row.seq in plan.show and (shown := preview(row, self._family, self.stages)) is not None:
                 made.append(shown)
             return tuple(made)

@@ -71,6 +71,17 @@ class Batches:
         batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
         return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
 
+    def has_room(self, request: DiffusionRequest) -> bool:
+        """True when it fits beside the rows that are held now."""
+        return self._holdings.has_room(request)
+
+    def next_ns(self, batch: Sequence[Item]) -> Ns:
+        """Believed time of the next plan of a batch; 0 without a belief."""
+        left = batch[0].request.steps - batch[0].done
+        return (
+            0 if self._belief is None else self._belief.plan_ns(plan_of(batch, min(left, self._params.steps_per_plan)))
+        )
+
     def left_ns(self, batch: Sequence[Item]) -> Ns:
         """Believed time until a batch is over; 0 without a belief."""
         if self._belief is None or not batch:

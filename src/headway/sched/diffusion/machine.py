@@ -1,15 +1,12 @@
-"""What a diffusion replica computes next: the order of its queue, homogeneous batches, a few denoise steps per plan.
-
-A batch is formed when the one before is over or gives way; it starts and ends together (SPEC F4). Who begins next is
-the order policy's choice, who joins is decided by equal keys and by the predicted gain.
-"""
+"""What a diffusion replica computes next: the order of its queue, homogeneous batches, a few denoise steps per plan. A
+batch is formed when the one before is over or gives way; it starts and ends together (SPEC F4). Who begins next is the
+order policy's choice, who joins is decided by equal keys and by the predicted gain."""
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import Final
 
 from msgspec.structs import replace
 
+from headway.core.artifacts import StageTimes
 from headway.core.decisions import ALTERNATIVES_MAX, Decision
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
@@ -26,8 +23,6 @@ from headway.sched.diffusion.preemption import Preempter
 from headway.sched.diffusion.protocols import Item, TurnPolicy, Used, Waits, batch_key
 from headway.sched.diffusion.queue import WaitingLine
 from headway.sched.diffusion.warmth import Warmth
-
-_NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 class DiffusionMachine:
@@ -49,7 +44,7 @@ class DiffusionMachine:
         self._turns = order if isinstance(order, TurnPolicy) else None
         self._preempter = None
         if params.preempt is not None and belief is not None:
-            self._preempter = Preempter(params.preempt, self._batches)
+            self._preempter = Preempter(params.preempt, self._batches, belief)
         self._is_saving = False  # the running batch is to make room, once it is saved
         self._interrupted: list[int] = []  # since they were last asked for
         self._preemptions = self._last_seq = self._step = 0
@@ -131,17 +126,16 @@ class DiffusionMachine:
         return self._open
 
     def _give_way(self, preempter: Preempter, at_ns: Ns) -> None:
-        """Interrupt the batch for what is more urgent. Rows that do not fit in the engine beside those interrupted
-        before are saved with their next steps first."""
+        """Interrupt the batch for what is more urgent; rows that cannot stay in the engine are saved first."""
         batch, belief = self._batch, self._belief
         for item in batch:
             item.work_ns = 0 if belief is None else belief.left_ns(item.request, item.done)
-        switch = preempter.switch(batch, self._line, at_ns)
+        resident = sum(item.is_known for item in self._items.values()) - len(batch)
+        switch = preempter.switch(batch, self._line, at_ns, resident)
         if switch is None:
             return
-        resident = sum(item.is_known for item in self._items.values()) - len(batch)
-        if not (preempter.fits(batch, resident) and self.holdings.has_room(switch.head.request)):
-            if any(item.saved is None or item.saved[0] != item.done for item in batch):
+        if not switch.stays:
+            if not all(item.is_saved for item in batch):
                 self._is_saving = True
                 return
             for item in batch:
@@ -175,7 +169,12 @@ class DiffusionMachine:
             self._decisions.append(formed(self._params.order.type, ranked, len(self._batch), at_ns))
 
     def done(
-        self, step: int, took_ns: Ns | None = None, failed: Collection[int] = (), saved: Mapping[int, bytes] = _NOTHING
+        self,
+        step: int,
+        took_ns: Ns | None = None,
+        failed: Collection[int] = (),
+        saved: Mapping[int, bytes] | None = None,
+        stages: StageTimes | None = None,
     ) -> list[DenoiseRow]:
         """Fold in a plan; return the rows that are still wanted. Complete and failed ones are over.
 
@@ -186,7 +185,7 @@ class DiffusionMachine:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
         self.holdings.ran(step)
         if self._belief is not None and took_ns is not None and not failed and not plan.is_cold:
-            self._belief.observe(plan, took_ns)
+            self._belief.observe(plan, took_ns, stages)
         if not failed:
             self._batches.ran(plan)
         gone = {row.seq for row in plan.rows if row.start + row.count == row.total or row.seq in failed}
@@ -197,7 +196,7 @@ class DiffusionMachine:
         for row in wanted:
             item = self._items[row.seq]
             item.done += row.count
-            if self._is_saving and row.seq in saved:
+            if self._is_saving and saved and row.seq in saved:
                 item.saved = item.done, saved[row.seq]
                 self.holdings.keeps(item, saved[row.seq])
             if self._turns is not None and took_ns is not None:

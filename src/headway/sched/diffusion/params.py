@@ -30,7 +30,7 @@ class Preemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     times_max: Annotated[int, msgspec.Meta(ge=1)] = 2  # of one request; then its batch runs to its end
     resident_max: Annotated[int, msgspec.Meta(ge=0)] = 4  # interrupted rows that stay in the engine; more are saved
-    price_s: Annotated[float, msgspec.Meta(ge=0)] = 0.05  # device time lost by one interruption
+    price_s: Annotated[float, msgspec.Meta(ge=0)] = 0.05  # device time lost by one interruption, until that is measured
 
 
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.units import Ns, ns_from_s, s_from_ns
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.batches import Batches
 from headway.sched.diffusion.params import Preemption
 from headway.sched.diffusion.protocols import Item
@@ -18,6 +19,7 @@ class Switch(msgspec.Struct, frozen=True):
 
     head: Item
     reason: str
+    stays: bool = True  # the rows stay in the engine; else their state must be here before
 
     def decisions(self, batch: Sequence[Item], at_ns: Ns) -> list[Decision]:
         """One for each request that gives way."""
@@ -29,15 +31,17 @@ class Switch(msgspec.Struct, frozen=True):
 class Preempter:
     """Asks; it moves no request."""
 
-    def __init__(self, params: Preemption, batches: Batches) -> None:
-        self._params, self._batches = params, batches
+    def __init__(self, params: Preemption, batches: Batches, belief: DenoiseCost) -> None:
+        self._params, self._batches, self._belief = params, batches, belief
         self._price_ns = ns_from_s(params.price_s)
 
-    def switch(self, batch: Sequence[Item], line: WaitingLine, at_ns: Ns) -> Switch | None:
+    def switch(self, batch: Sequence[Item], line: WaitingLine, at_ns: Ns, resident: int) -> Switch | None:
         """The head of the line, if the order puts it before every row and what is won is more than what is lost.
 
         Won is the wait of those who begin sooner; lost is the wait of the rows for that batch, and the price. Where it
-        is not, a deadline can still decide: one would be missed, and none of the rows' would be.
+        is not, a deadline can still decide: one would be missed, none of the rows' would be, and the price is less than
+        the wait that is won. Rows leave the engine where they do not fit in it beside `resident` others that were
+        interrupted before: they are saved with their next steps, for which those who begin sooner wait too.
         """
         if any(item.preemptions >= self._params.times_max for item in batch):
             return None
@@ -46,19 +50,34 @@ class Preempter:
             return None
         sooner = self._batches.of(head, line)
         left_ns, during_ns = self._batches.left_ns(batch), self._batches.left_ns(sooner)
-        lost_ns = during_ns + self._price_ns
-        said = f"{len(sooner)} x {s_from_ns(during_ns):.2f} s before {len(batch)} x {s_from_ns(left_ns):.2f} s"
-        if len(sooner) * left_ns > len(batch) * lost_ns:
-            return Switch(head, f"{said}: waits get shorter")
+        stays = resident + len(batch) <= self._params.resident_max and self._batches.has_room(head.request)
+        price_ns = self._price_of(batch, stays=stays)
+        saves = not stays and not all(item.is_saved for item in batch)
+        before_ns = self._batches.next_ns(batch) if saves else 0
+        won_ns, lost_ns = left_ns - before_ns, during_ns + price_ns
+        said = (
+            f"{len(sooner)} x {s_from_ns(during_ns):.2f} s before {len(batch)} x {s_from_ns(left_ns):.2f} s, "
+            f"price {s_from_ns(price_ns):.3f} s"
+        )
+        if len(sooner) * won_ns > len(batch) * lost_ns:
+            return Switch(head, f"{said}: waits get shorter", stays)
         due_ns = head.request.slo.e2e_deadline_ns
-        if due_ns is None or not at_ns + during_ns <= due_ns < at_ns + left_ns + during_ns:
+        if due_ns is None or not at_ns + before_ns + during_ns <= due_ns < at_ns + left_ns + during_ns:
+            return None
+        if len(sooner) * won_ns <= len(batch) * price_ns:
             return None
         ends_ns = at_ns + lost_ns + left_ns
         dues = [item.request.slo.e2e_deadline_ns for item in batch]
         if any(due is not None and due < ends_ns for due in dues):
             return None
-        return Switch(head, f"{said}: its deadline, and none of theirs")
+        return Switch(head, f"{said}: its deadline, and none of theirs", stays)
 
-    def fits(self, batch: Sequence[Item], resident: int) -> bool:
-        """True when the rows may stay in the engine beside those that were interrupted before."""
-        return resident + len(batch) <= self._params.resident_max
+    def _price_of(self, batch: Sequence[Item], *, stays: bool) -> Ns:
+        """Device time that the interruption takes: what saves and resumes of such rows took, of rows that stay nothing;
+        the setting until both were measured."""
+        prices = self._belief.interruption
+        measured = [prices.of(item.request.shape, item.request.n, is_saved=item.is_saved) for item in batch]
+        known = [price_ns for price_ns in measured if price_ns is not None]
+        if len(known) < len(batch):
+            return self._price_ns
+        return 0 if stays else sum(known)

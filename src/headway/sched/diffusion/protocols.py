@@ -74,6 +74,11 @@ class Item(msgspec.Struct, eq=False):
     stays: int = 0  # times that the engine has forgotten it
     kept: int = 0  # number of the checkpoint that is kept here; 0: none is
 
+    @property
+    def is_saved(self) -> bool:
+        """Its state of now is here too."""
+        return self.saved is not None and self.saved[0] == self.done
+
     def saves_after(self, count: int) -> bool:
         """True when its checkpoint is due within the next `count` steps; none is taken of what is complete."""
         every, end = self.request.save_every, self.done + count

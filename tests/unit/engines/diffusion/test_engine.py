@@ -439,3 +439,20 @@ def test_a_pass_can_be_measured(engine: Make) -> None:
     one = engine("flux")
     assert one.measure(DenoiseShape(32, 32), 2) > 0
     assert one.held == 0
+
+
+# SPEC F6
+def test_what_checkpoints_take_is_told_apart_from_the_stages(engine: Make) -> None:
+    request = loose()
+    quiet = run(engine("flux"), [request], 0, 2).stages
+    done = run(engine("flux"), [request], 0, 2, save=(0,))
+    assert quiet is not None
+    assert done.stages is not None
+    assert quiet.save_ns == quiet.resume_ns == done.stages.resume_ns == 0
+    assert done.stages.save_ns > 0
+    assert done.stages.vae_decode_ns == quiet.vae_decode_ns + 1  # two more looks at the clock, one of them the save's
+    (kept,) = done.made[0].made
+    back = run(engine("flux"), [loose(begun=2, checkpoint=kept.body)], 2, 1).stages
+    assert back is not None
+    assert back.resume_ns > 0
+    assert back.text_encode_ns == 1  # nothing was encoded: two looks at the clock with nothing between

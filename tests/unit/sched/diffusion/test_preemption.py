@@ -4,10 +4,12 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, machine, picture
 
+from headway.core.artifacts import StageTimes
 from headway.core.errors import ConfigError
 from headway.core.plans import DenoisePlan
 from headway.core.request import DiffusionRequest, Slo
 from headway.cost.diffusion import left_ns
+from headway.cost.diffusion_belief import plan_ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption
 from headway.sched.registry import PolicyChoice
@@ -32,6 +34,20 @@ def stepped(painter: DiffusionMachine, at_ns: int = 0) -> DenoisePlan:
     painter.done(plan.step, saved=dict.fromkeys(plan.save, b"state"))
     painter.check_invariants()
     return plan
+
+
+def measured(painter: DiffusionMachine, save_ns: int, resume_ns: int, size: int = 256) -> None:
+    """Its engine has saved a row of that size, and gone on from it."""
+    for more, stages in (({"save_every": 1}, StageTimes(save_ns=save_ns)), ({}, StageTimes(resume_ns=resume_ns))):
+        begun = 0 if more else 1
+        seq = painter.add(
+            picture(f"req-price-{begun}", steps=3, size=size, begun=begun, checkpoint=b"c" * begun, **more)
+        )
+        plan = painter.plan()
+        assert plan is not None
+        took_ns = round(plan_ns(COST, plan)) + stages.save_ns + stages.resume_ns
+        painter.done(plan.step, took_ns, stages=stages)
+        painter.stop(seq)
 
 
 def rows(plan: DenoisePlan) -> list[tuple[int, int]]:
@@ -140,6 +156,63 @@ def test_a_deadline_interrupts_what_has_time() -> None:
         urgent = picture("req-2", steps=15, size=256, slo=Slo(e2e_deadline_ns=LONG_NS * 95 // 100))
         painter.add(urgent)  # takes three times as long as what is left of the other, and would be late behind it
         assert (rows(stepped(painter))[0][0] == 2) is interrupts
+
+
+# SPEC F6
+@pytest.mark.parametrize(("share", "interrupts"), [(0.3, True), (0.6, False)])
+def test_a_measured_price_above_what_is_won_interrupts_nobody(share: float, interrupts: bool) -> None:
+    painter = painting(Preemption(resident_max=0, price_s=0.0))
+    price_ns = round(share * LONG_NS)
+    measured(painter, save_ns=price_ns, resume_ns=price_ns)
+    seq = painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    plan = stepped(painter)
+    assert plan.save == ((seq,) if interrupts else ())
+    assert (rows(stepped(painter))[0][0] != seq) is interrupts
+
+
+def test_the_setting_holds_only_until_the_first_measure() -> None:
+    painter = painting(Preemption(resident_max=0, price_s=1.5 * LONG_NS / 1e9))
+    measured(painter, save_ns=10, resume_ns=10)
+    seq = painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    assert stepped(painter).save == (seq,)
+
+
+def test_rows_that_stay_in_the_engine_do_not_pay_for_checkpoints() -> None:
+    painter = painting(Preemption(price_s=0.0))
+    measured(painter, save_ns=LONG_NS, resume_ns=LONG_NS)
+    seq = painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    assert rows(stepped(painter))[0][0] != seq
+
+
+def test_nobody_is_saved_for_less_than_the_save_takes() -> None:
+    painter = painting(Preemption(resident_max=0, price_s=0.0))
+    measured(painter, save_ns=LONG_NS * 6 // 10, resume_ns=LONG_NS // 100)
+    seq = painter.add(LONG)
+    while painter.plan() is not None:
+        step = painter.steps
+        painter.done(step)
+        if step >= 8:
+            break
+    painter.add(short())  # more than half is done: the save alone would cost more than is won
+    assert rows(stepped(painter))[0][0] == seq
+    assert painter.preemptions == 0
+
+
+def test_a_deadline_is_not_worth_more_than_the_wait_that_it_saves() -> None:
+    for resume_ns, interrupts in ((10, True), (LONG_NS, False)):
+        painter = painting(Preemption(resident_max=0, price_s=0.0), "least_slack")
+        measured(painter, save_ns=10, resume_ns=resume_ns)
+        seq = painter.add(LONG)
+        for _ in range(15):
+            stepped(painter)
+        painter.add(picture("req-2", steps=15, size=256, slo=Slo(e2e_deadline_ns=LONG_NS * 95 // 100)))
+        assert (stepped(painter).save == (seq,)) is interrupts
 
 
 def test_it_needs_a_belief() -> None:
