@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from tests.unit.engines.llm.conftest import TINY, _random_tensors  # noqa: E402  (torch decides)
+from tests.unit.engines.llm.conftest import TINY, random_tensors  # noqa: E402  (torch decides)
 from tests.unit.engines.llm.planner import Planner  # noqa: E402
 
 from headway.core.plans import Join, StepPlan  # noqa: E402
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "config.json").write_text(json.dumps(TINY))
-    safetensors.save_file(dict(_random_tensors(TINY, seed=3)), str(folder / "model.safetensors"))
+    safetensors.save_file(dict(random_tensors(TINY, seed=3)), str(folder / "model.safetensors"))
     return folder
 
 

@@ -69,29 +69,33 @@ static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t pan
   }
 }
 
+// What one of several threads does of n equal pieces.
+struct Part {
+  int64_t begin, end;
+  Part(int64_t n, int64_t me = omp_get_thread_num(), int64_t of = omp_get_num_threads())
+      : begin(n * me / of), end(n * (me + 1) / of) {}
+};
+
+// y = x @ w^T for M rows and a part of the panels.
 template <typename W>
-static void linear(const float* x, const W* w, float* y, int64_t M, int64_t K, int64_t panels) {
+static void linear(const float* x, int64_t ldx, const W* w, float* y, int64_t ldy, int64_t M, int64_t K, Part panels) {
   constexpr int64_t kc = 288;  // the panel's part and the rows of a tile stay in the first cache
-  const int64_t ld = panels * 16, panel = K * 16;
+  constexpr int64_t kb = 576;  // and as much of many rows in the second, while all panels pass
+  const int64_t panel = K * 16;
   // Few rows: wide tiles hide the latency of the single accumulation chain. Many rows: tall tiles reuse the weights.
   const int64_t group = M <= 1 ? 4 : M <= 2 ? 2 : 1;
-#pragma omp for schedule(static) nowait
-  for (int64_t g = 0; g < (panels + group - 1) / group; g++) {
-    const int64_t first = g * group, count = std::min(group, panels - first);
-    for (int64_t k = 0; k < K; k += kc) {
-      const int64_t depth = std::min(kc, K - k);
-      const W* from = w + first * panel + k * 16;
-      float* to = y + first * 16;
-      if (count == 4) {
-        rows<W, 4>(M, x + k, K, from, panel, depth, to, ld, k == 0);
-      } else if (count == 2) {
-        rows<W, 2>(M, x + k, K, from, panel, depth, to, ld, k == 0);
-      } else {
-        for (int64_t p = 0; p < count; p++)
-          rows<W, 1>(M, x + k, K, from + p * panel, panel, depth, to + p * 16, ld, k == 0);
+  for (int64_t back = 0; back < K; back += kb)
+    for (int64_t p = panels.begin, count; p < panels.end; p += count) {
+      const int64_t left = std::min(group, panels.end - p);
+      count = left == 3 ? 2 : left;
+      for (int64_t k = back; k < std::min(K, back + kb); k += kc) {
+        const int64_t depth = std::min(kc, K - k);
+        const W* from = w + p * panel + k * 16;
+        if (count == 4) rows<W, 4>(M, x + k, ldx, from, panel, depth, y + p * 16, ldy, k == 0);
+        else if (count == 2) rows<W, 2>(M, x + k, ldx, from, panel, depth, y + p * 16, ldy, k == 0);
+        else rows<W, 1>(M, x + k, ldx, from, panel, depth, y + p * 16, ldy, k == 0);
       }
     }
-  }
 }
 
 // Sums of the lanes of eight vectors, as one vector; the same tree for every lane.
@@ -392,19 +396,18 @@ void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const fl
 
 void hw_linear_f32(const float* x, const float* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
 #pragma omp parallel num_threads(threads)
-  linear<float>(x, w, y, M, K, panels);
+  linear<float>(x, K, w, y, panels * 16, M, K, Part(panels));
 }
 
 void hw_linear_bf16(const float* x, const uint16_t* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
 #pragma omp parallel num_threads(threads)
-  linear<uint16_t>(x, w, y, M, K, panels);
+  linear<uint16_t>(x, K, w, y, panels * 16, M, K, Part(panels));
 }
 
 // residual[M, n] += delta (where delta is not null); y = rms_norm(residual) * weight. n is a multiple of 8.
 static void add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
-                         int64_t M, int64_t n, float eps) {
-#pragma omp for schedule(static) nowait
-  for (int64_t m = 0; m < M; m++) {
+                         Part rows, int64_t n, float eps) {
+  for (int64_t m = rows.begin; m < rows.end; m++) {
     float* r = residual + m * n;
     if (delta)
       for (int64_t i = 0; i < n; i += 8) store(r + i, load(r + i) + load(delta + m * delta_stride + i));
@@ -415,10 +418,9 @@ static void add_rms_norm(float* residual, const float* delta, int64_t delta_stri
 // In place on qkv[M, stride]: optional per-head norms, rotary embedding by halves; then K and V go to their slots.
 static void rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
                        const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
-                       float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D) {
+                       float eps, Part rows, int64_t heads, int64_t kv_heads, int64_t D) {
   const int64_t half = D / 2;
-#pragma omp for schedule(static) nowait
-  for (int64_t m = 0; m < M; m++) {
+  for (int64_t m = rows.begin; m < rows.end; m++) {
     float* row = qkv + m * stride;
     const float *c = cosine + positions[m] * half, *s = sine + positions[m] * half;
     for (int64_t h = 0; h < heads + kv_heads; h++) {
@@ -463,12 +465,11 @@ static void attention(const float* q, int64_t q_stride, const float* k, const fl
 }
 
 // y[M, n] = silu(x[:, :n]) * x[:, n:2n]. n is a multiple of 8.
-static void silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n) {
-#pragma omp for schedule(static) nowait
-  for (int64_t m = 0; m < M; m++)
+static void silu_mul(const float* x, int64_t stride, float* y, int64_t y_stride, Part rows, int64_t n) {
+  for (int64_t m = rows.begin; m < rows.end; m++)
     for (int64_t i = 0; i < n; i += 8) {
       const v8 gate = load(x + m * stride + i), up = load(x + m * stride + n + i);
-      store(y + m * n + i, gate / (splat(1.f) + exp8(-gate)) * up);
+      store(y + m * y_stride + i, gate / (splat(1.f) + exp8(-gate)) * up);
     }
 }
 
@@ -476,14 +477,15 @@ static void silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_
 void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
                      int64_t M, int64_t n, float eps, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 8)
-  add_rms_norm(residual, delta, delta_stride, weight, y, M, n, eps);
+  add_rms_norm(residual, delta, delta_stride, weight, y, Part(M), n, eps);
 }
 
 void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
                    const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
                    float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 8)
-  rope_store(qkv, stride, cosine, sine, positions, slots, k_cache, v_cache, q_norm, k_norm, eps, M, heads, kv_heads, D);
+  rope_store(qkv, stride, cosine, sine, positions, slots, k_cache, v_cache, q_norm, k_norm, eps, Part(M), heads,
+             kv_heads, D);
 }
 
 void hw_attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
@@ -497,7 +499,7 @@ void hw_attention(const float* q, int64_t q_stride, const float* k, const float*
 
 void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 4)
-  silu_mul(x, stride, y, M, n);
+  silu_mul(x, stride, y, n, Part(M), n);
 }
 
 // All layers in one call: at one row the calls of a layer cost as much as a tenth of its products.
@@ -562,46 +564,106 @@ struct Barrier {
   }
 };
 
-static void product(const Product& p, const float* x, float* y, const Step& s, Barrier& barrier) {
-  if (p.is_bf16) linear<uint16_t>(x, (const uint16_t*)p.weight, y, s.rows, p.inputs, p.panels);
-  else linear<float>(x, (const float*)p.weight, y, s.rows, p.inputs, p.panels);
-  barrier.wait();
-  if (!p.bias) return;
-#pragma omp for schedule(static) nowait
-  for (int64_t m = 0; m < s.rows; m++)
-    for (int64_t n = 0; n < p.outputs; n++) y[m * p.panels * 16 + n] += p.bias[n];
+// What a thread computes between two attentions. Few rows: a part of the panels of every product, over all rows, and
+// a barrier after each stage. Many rows: blocks of rows, each alone through all stages, so that what one stage leaves is
+// still in the second cache when the next one reads it, and a thread waits for others at attention only.
+struct Cut {
+  int64_t first, count, me, of;  // rows; of their panels, or of themselves, this is the me-th of `of` parts
+  Barrier* barrier;              // null: no other thread computes these rows
+  float *x, *gate_up, *active;   // row `first` of the scratch
+  int64_t gate_up_stride, active_stride;
+  Part part(int64_t n) const { return Part(n, me, of); }
+  void wait() const {
+    if (barrier) barrier->wait();
+  }
+};
+
+static void product(const Product& p, const float* x, int64_t ldx, float* y, int64_t ldy, const Cut& c) {
+  const Part panels = c.part(p.panels);
+  if (p.is_bf16) linear<uint16_t>(x, ldx, (const uint16_t*)p.weight, y, ldy, c.count, p.inputs, panels);
+  else linear<float>(x, ldx, (const float*)p.weight, y, ldy, c.count, p.inputs, panels);
+  if (p.bias)
+    for (int64_t m = 0; m < c.count; m++)
+      for (int64_t n = panels.begin * 16; n < std::min(panels.end * 16, p.outputs); n++) y[m * ldy + n] += p.bias[n];
+  c.wait();
+}
+
+// From the attention of one layer (null: from the embedding) to that of the next (null: to the end, where the last
+// product is left in delta, not yet added to the residual).
+static void between(const Layer* done, const Layer* next, const Step& s, const Cut& c) {
+  const int64_t width = s.heads * s.head_dim, at = c.first;
+  const Part rows = c.part(c.count);
+  float* residual = s.residual + at * s.hidden;
+  if (done) {
+    const int64_t back = done->out.panels * 16;
+    float* delta = s.delta + at * back;
+    product(done->out, s.attended + at * width, width, delta, back, c);
+    add_rms_norm(residual, delta, back, done->mlp_norm, c.x, rows, s.hidden, s.eps);
+    c.wait();
+    product(done->gate_up, c.x, s.hidden, c.gate_up, c.gate_up_stride, c);
+    silu_mul(c.gate_up, c.gate_up_stride, c.active, c.active_stride, rows, s.feed_forward);
+    c.wait();
+    product(done->down, c.active, c.active_stride, delta, back, c);
+  }
+  if (next) {
+    const int64_t back = done ? done->down.panels * 16 : 0, wide = next->qkv.panels * 16;
+    float* qkv = s.qkv + at * wide;
+    add_rms_norm(residual, done ? s.delta + at * back : nullptr, back, next->input_norm, c.x, rows, s.hidden, s.eps);
+    c.wait();
+    product(next->qkv, c.x, s.hidden, qkv, wide, c);
+    rope_store(qkv, wide, s.cosines, s.sines, s.positions + at, s.slots + at, next->keys, next->values, next->q_norm,
+               next->k_norm, s.eps, rows, s.heads, s.kv_heads, s.head_dim);
+    c.wait();
+  }
+}
+
+constexpr int64_t most_rows = 96, least_rows = 32;  // of a block
+
+// `own` is scratch of this thread.
+static void stage(const Layer* done, const Layer* next, const Step& s, Barrier& barrier, std::vector<float>& own) {
+  const int64_t team = omp_get_num_threads(), gate_up = (done ? done : next)->gate_up.panels * 16;
+  if (s.rows < least_rows * team) {
+    between(done, next, s,
+            Cut{0, s.rows, omp_get_thread_num(), team, &barrier, s.x, s.gate_up, s.active, gate_up, s.feed_forward});
+    return;
+  }
+  const int64_t blocks = (s.rows + most_rows * team - 1) / (most_rows * team) * team;
+  const int64_t height = (s.rows + blocks * 6 - 1) / (blocks * 6) * 6;
+  const int64_t apart = 16;  // floats: rows a multiple of 4 KiB apart would share one set of the first cache
+  own.resize(most_rows * (s.hidden + gate_up + s.feed_forward + 2 * apart));
+  Cut c{0, 0, 0, 1, nullptr, own.data(), nullptr, nullptr, gate_up + apart, s.feed_forward + apart};
+  c.gate_up = c.x + height * s.hidden;
+  c.active = c.gate_up + height * c.gate_up_stride;
+#pragma omp for schedule(dynamic, 1) nowait
+  for (int64_t first = 0; first < s.rows; first += height) {
+    c.first = first;
+    c.count = std::min(height, s.rows - first);
+    between(done, next, s, c);
+  }
   barrier.wait();
 }
 
-// The last product is left in delta, not yet added to the residual; both hold the kept rows, in their order. One region
-// for all: five regions a layer cost two threads at one row more than they gain.
+// Delta and residual hold the kept rows, in their order. One region for all: five regions a layer cost two threads at
+// one row more than they gain.
 void hw_layers(const Layer* layers, int64_t count, const Step* step) {
   Step s = *step;
   std::vector<int32_t> room;
   Barrier barrier;
 #pragma omp parallel num_threads(s.threads)
-  for (const Layer* l = layers; l < layers + count; l++) {
-    const int64_t wide = l->qkv.panels * 16, back = l->down.panels * 16;
-    add_rms_norm(s.residual, l == layers ? nullptr : s.delta, back, l->input_norm, s.x, s.rows, s.hidden, s.eps);
-    barrier.wait();
-    product(l->qkv, s.x, s.qkv, s, barrier);
-    rope_store(s.qkv, wide, s.cosines, s.sines, s.positions, s.slots, l->keys, l->values, l->q_norm, l->k_norm, s.eps,
-               s.rows, s.heads, s.kv_heads, s.head_dim);
-    barrier.wait();
-    if (l == layers + count - 1 && step->kept_rows < step->rows) {
-      if (omp_get_thread_num() == 0) keep(s, wide, room);
+  {
+    std::vector<float> own;
+    const Layer* done = nullptr;
+    for (const Layer* l = layers; l < layers + count; done = l++) {
+      stage(done, l, s, barrier, own);
+      if (l == layers + count - 1 && step->kept_rows < step->rows) {
+        if (omp_get_thread_num() == 0) keep(s, l->qkv.panels * 16, room);
+        barrier.wait();
+      }
+      attention(s.qkv, l->qkv.panels * 16, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts,
+                s.tiles, s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale);
       barrier.wait();
     }
-    attention(s.qkv, wide, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts, s.tiles,
-              s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale);
-    barrier.wait();
-    product(l->out, s.attended, s.delta, s, barrier);
-    add_rms_norm(s.residual, s.delta, l->out.panels * 16, l->mlp_norm, s.x, s.rows, s.hidden, s.eps);
-    barrier.wait();
-    product(l->gate_up, s.x, s.gate_up, s, barrier);
-    silu_mul(s.gate_up, l->gate_up.panels * 16, s.active, s.rows, s.feed_forward);
-    barrier.wait();
-    product(l->down, s.active, s.delta, s, barrier);
+    if (done) stage(done, nullptr, s, barrier, own);
   }
 }
 }

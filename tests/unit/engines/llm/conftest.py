@@ -36,7 +36,7 @@ TINY = {
 }
 
 
-def _random_tensors(config: dict[str, object], seed: int) -> Iterator[tuple[str, "torch.Tensor"]]:
+def random_tensors(config: dict[str, object], seed: int) -> Iterator[tuple[str, "torch.Tensor"]]:
     generator = torch.Generator().manual_seed(seed)
     hidden, feed, layers, heads, kv, width, vocab = (
         int(str(config[key]))
@@ -81,7 +81,7 @@ def library(kernel_cache: Path) -> ctypes.CDLL:
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "config.json").write_text(json.dumps(TINY))
-    safetensors.save_file(dict(_random_tensors(TINY, seed=3)), str(folder / "model.safetensors"))
+    safetensors.save_file(dict(random_tensors(TINY, seed=3)), str(folder / "model.safetensors"))
     return folder
 
 

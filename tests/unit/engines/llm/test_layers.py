@@ -1,7 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from tests.unit.engines.llm.conftest import TINY, random_tensors
 
 from headway.engines.llm.backend import BackendChoice, choose_backend
 from headway.engines.llm.config import read_config
@@ -23,22 +26,37 @@ def made(folder: Path, cache: Path, threads: int = 1) -> Decoder:
 
 
 def forward(
-    decoder: Decoder, folder: Path, count: int, sampled: list[int] | None = None
+    decoder: Decoder, folder: Path, count: int, sampled: list[int] | None = None, sequences: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of `sampled` (all) of `count` rows of one sequence, and the keys they stored in a pool of their own."""
-    kv, positions = KvPool(read_config(folder), 8, 8, 0, CPU), torch.arange(count, dtype=torch.int32)
+    """Logits of `sampled` (all) of `count` rows of each sequence, and the keys they stored in a pool of their own."""
+    kv, numbers = KvPool(read_config(folder), 8 * sequences, 8, 0, CPU), torch.arange(count * sequences)
+    positions, owners = (numbers % count).int(), (numbers // count).int()
+    starts = [one * count + at for one in range(sequences) for at in range(0, count, 8)]
     rows = Rows(
         positions=positions,
-        slots=positions.long(),
+        slots=owners.long() * 64 + positions,
         contexts=positions + 1,
-        owners=torch.zeros(count, dtype=torch.int32),
-        tables=torch.arange(8, dtype=torch.int32)[None].contiguous(),
-        tile_starts=torch.tensor([*range(0, count, 8), count], dtype=torch.int32),
-        spans=Spans(singles=0, blocks=0, chunks=(Span(0, count, 0, 1),)),
+        owners=owners,
+        tables=torch.arange(8 * sequences, dtype=torch.int32).view(sequences, 8),
+        tile_starts=torch.tensor([*starts, len(numbers)], dtype=torch.int32),
+        spans=Spans(singles=0, blocks=0, chunks=tuple(Span(one * count, count, one, 1) for one in range(sequences))),
     )
     with torch.inference_mode():
-        wanted = positions.long() if sampled is None else torch.tensor(sampled, dtype=torch.int64)
-        return decoder.forward(positions + 5, rows, kv, wanted), kv.keys
+        wanted = numbers if sampled is None else torch.tensor(sampled, dtype=torch.int64)
+        return decoder.forward((numbers + 5).int() % 128, rows, kv, wanted), kv.keys
+
+
+@pytest.fixture(scope="session")
+def biased_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every product has a bias, panels do not divide among threads, and the deepest product goes in parts."""
+    folder = tmp_path_factory.mktemp("biased")
+    config = TINY | {"intermediate_size": 600, "attention_bias": True, "mlp_bias": True}
+    tensors, generator = dict(random_tensors(config, seed=4)), torch.Generator().manual_seed(5)
+    for name in [name for name in tensors if "proj" in name]:
+        tensors[name.replace("weight", "bias")] = torch.randn(len(tensors[name]), generator=generator).bfloat16()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, str(folder / "model.safetensors"))
+    return folder
 
 
 # SPEC B7
@@ -75,6 +93,21 @@ def test_any_team_of_threads_gives_the_same_bits_step_after_step(
         wanted = forward(alone, tiny_folder, count, sampled)
         for _ in range(20):  # threads meet in another order every time
             got = forward(team, tiny_folder, count, sampled)
+            assert all(torch.equal(*pair) for pair in zip(got, wanted, strict=True))
+
+
+# SPEC B7
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_blocks_of_many_rows_give_the_bits_of_one_product_after_another(
+    biased_folder: Path, kernel_cache: Path, library: object, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = made(biased_folder, kernel_cache, threads)
+    monkeypatch.setattr(NativeStack, "suits", staticmethod(lambda layers: False))
+    apart = made(biased_folder, kernel_cache)
+    for sequences, sampled in ((6, None), (5, [0, 61, 229]), (5, [*range(3, 230, 2)]), (2, None)):
+        wanted = forward(apart, biased_folder, 46, sampled, sequences)
+        for _ in range(5):  # threads take other blocks every time
+            got = forward(team, biased_folder, 46, sampled, sequences)
             assert all(torch.equal(*pair) for pair in zip(got, wanted, strict=True))
 
 
