@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX
-from headway.sched.llm.policies._heap import Key, LazyHeap
+from headway.sched.llm.policies._sorted import Key, SortedSeqs
 from headway.sched.llm.protocols import VICTIMS_MAX, HeadDependsOn, OrderContext
 from headway.sched.llm.sequence import Seq
 
@@ -14,27 +14,27 @@ class Victims:
     """The running that may be preempted: least urgent first, then latest arrival."""
 
     def __init__(self) -> None:
-        self._heap = LazyHeap()
+        self._order = SortedSeqs()
 
     def add(self, seq: Seq) -> None:
         """`seq` may be preempted from now on."""
-        self._heap.push(seq, (seq.urgency, -seq.arrived_ns, -seq.id))
+        self._order.push(seq, (seq.urgency, -seq.arrived_ns, -seq.id))
 
     def discard(self, seq: Seq) -> None:
         """It may not any more."""
-        self._heap.discard(seq)
+        self._order.discard(seq)
 
     def first(self) -> list[Seq]:
         """Up to VICTIMS_MAX of the lowest urgency there is."""
-        window = self._heap.first(VICTIMS_MAX)
+        window = self._order.first(VICTIMS_MAX)
         return [seq for key, seq in window if key[0] == window[0][0][0]]
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._order)
 
 
 class StaticOrder:
-    """Two heaps; a subclass gives the key of a waiting request."""
+    """Two sorted lists; a subclass gives the key of a waiting request."""
 
     displaces: ClassVar[bool] = False
     competes: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class StaticOrder:
 
     def __init__(self, params: msgspec.Struct, context: OrderContext) -> None:
         self.context = context
-        self.queue, self.running = LazyHeap(), Victims()
+        self.queue, self.running = SortedSeqs(), Victims()
 
     def wait_key(self, seq: Seq) -> Key:
         """Smallest is next. Fixed while `seq` waits, and unique."""

@@ -7,7 +7,7 @@ import msgspec
 from headway.core.decisions import Alternative
 from headway.core.units import NS_PER_MS, Ns
 from headway.cost.llm import StepCost, StepShape, pairs
-from headway.sched.llm.policies._heap import LazyHeap
+from headway.sched.llm.policies._sorted import SortedSeqs
 from headway.sched.llm.protocols import StepView
 from headway.sched.llm.sequence import Seq
 
@@ -16,7 +16,7 @@ class TpotBudget:
     """Step time allowed = `fraction` of the tightest allowance among those that decode.
 
     An allowance is the TPOT of the SLO, or the time to the end-to-end deadline per token still to come, fixed when the
-    request starts to decode; the tightest is kept in a heap, nobody is visited per step. `tokens_min` per step go
+    request starts to decode; they are kept sorted, nobody is visited per step. `tokens_min` per step go
     through whatever it costs, so that prompts move. While others could use the step, one prompt takes half.
     """
 
@@ -41,7 +41,7 @@ class TpotBudget:
         assert belief is not None  # `needs` says so
         self._params, self._belief = params, belief
         self._default_ns = None if params.default_tpot_ms is None else int(params.default_tpot_ms * NS_PER_MS)
-        self._allowances = LazyHeap()
+        self._allowances = SortedSeqs()
 
     def limit_ns(self) -> Ns | None:
         """Time that a step may take now; None without a promise."""

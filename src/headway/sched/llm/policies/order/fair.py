@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from headway.core.decisions import ALTERNATIVES_MAX
-from headway.sched.llm.policies._heap import LazyHeap
+from headway.sched.llm.policies._sorted import SortedSeqs
 from headway.sched.llm.policies._static import Victims
 from headway.sched.llm.protocols import HeadDependsOn, OrderContext
 from headway.sched.llm.sequence import Seq
@@ -22,7 +22,7 @@ class _Tenant:
         self.name, self.since = name, step
         self.counter = self.rate = self.active = 0
         self.idle_at = -1
-        self.queue, self.running = LazyHeap(), Victims()
+        self.queue, self.running = SortedSeqs(), Victims()
 
 
 class Fair:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
-from headway.sched.llm.policies._heap import Key
+from headway.sched.llm.policies._sorted import Key
 from headway.sched.llm.policies._static import StaticOrder
 from headway.sched.llm.sequence import Seq
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from headway.core.units import NS_PER_MS
-from headway.sched.llm.policies._heap import Key
+from headway.sched.llm.policies._sorted import Key
 from headway.sched.llm.policies._static import StaticOrder
 from headway.sched.llm.protocols import OrderContext
 from headway.sched.llm.sequence import Seq

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from headway.sched.llm.policies._heap import Key
+from headway.sched.llm.policies._sorted import Key
 from headway.sched.llm.policies._static import StaticOrder
 from headway.sched.llm.policies._work import work_left_ns
 from headway.sched.llm.protocols import OrderContext
