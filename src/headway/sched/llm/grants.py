@@ -14,17 +14,22 @@ from headway.sched.llm.state import Draft, MachineState
 def grant(m: MachineState, draft: Draft) -> None:
     """One block to each decode that opens one at this step; sets `draft.calm` to False if any was preempted."""
     bucket = m.wheel[draft.step % m.block_size]
+    if not m.stalled:
+        if not bucket:
+            return
+        if len(bucket) <= m.pool.available:
+            m.visits += len(bucket)
+            draft.grants = grant_all(m, bucket)
+            return
     m.visits += len(bucket) + len(m.stalled)
-    if not m.stalled and len(bucket) <= m.pool.available:
-        if bucket:
-            draft.grants.extend(grant_all(m, bucket))
-        return
+    grants: list[tuple[int, int]] = []
     owed = 0  # blocks promised out of those behind the fence
     for seq in [*m.stalled, *[m.seqs[number] for number in bucket]]:
         if seq.state is STALLED:
-            owed += _resume(m, draft, seq, owed)
+            owed += _resume(m, draft, grants, seq, owed)
         elif seq.state is DECODE:
-            owed += _open_block(m, draft, seq, owed)
+            owed += _open_block(m, draft, grants, seq, owed)
+    draft.grants = tuple(grants)
 
 
 def grant_all(m: MachineState, bucket: dict[int, list[int]]) -> tuple[tuple[int, int], ...]:
@@ -41,7 +46,7 @@ def grant_all(m: MachineState, bucket: dict[int, list[int]]) -> tuple[tuple[int,
     return tuple(zip(bucket, blocks, strict=True))
 
 
-def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
+def _resume(m: MachineState, draft: Draft, grants: list[tuple[int, int]], seq: Seq, owed: int) -> int:
     """Let a stalled sequence decode again; return the blocks it is still owed."""
     opens = seq.computed == len(seq.table) * m.block_size
     if opens and not _make_room(m, draft, seq, owed):
@@ -49,7 +54,7 @@ def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
     if seq.last > m.done or (opens and not _one_free(m, seq)):
         return int(opens)
     if opens:
-        _take_one(m, draft, seq)
+        grants.append(_take_one(m, seq))
     del m.stalled[seq]
     draft.entered.append((seq, Join(seq.id, step=seq.last)))
     seq.first = draft.step
@@ -57,11 +62,11 @@ def _resume(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
     return 0
 
 
-def _open_block(m: MachineState, draft: Draft, seq: Seq, owed: int) -> int:
+def _open_block(m: MachineState, draft: Draft, grants: list[tuple[int, int]], seq: Seq, owed: int) -> int:
     if not _make_room(m, draft, seq, owed):
         return 0
     if _one_free(m, seq):
-        _take_one(m, draft, seq)
+        grants.append(_take_one(m, seq))
         return 0
     if seq.join < draft.step:  # else the executor gave it no row yet
         m.pauses[seq.id] = None
@@ -85,18 +90,14 @@ def _make_room(m: MachineState, draft: Draft, seq: Seq, owed: int) -> bool:
     return True
 
 
-def _take_one(m: MachineState, draft: Draft, seq: Seq) -> None:
+def _take_one(m: MachineState, seq: Seq) -> tuple[int, int]:
     block = m.pool.take(1)[0]
-    _own(m, seq, block)
-    draft.grants.append((seq.id, block))
-
-
-def _one_free(m: MachineState, seq: Seq) -> bool:
-    return seq.reserve > 0 or m.pool.available > 0
-
-
-def _own(m: MachineState, seq: Seq, block: int) -> None:
     seq.table.append(block)
     if seq.reserve:
         seq.reserve -= 1
         m.pool.reserved -= 1
+    return seq.id, block
+
+
+def _one_free(m: MachineState, seq: Seq) -> bool:
+    return seq.reserve > 0 or m.pool.available > 0

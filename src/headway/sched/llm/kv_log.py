@@ -26,39 +26,39 @@ class KvLog:
         self._counted = 0  # hashes in them
         self._is_reset = True
 
-    def stored(self, table: Sequence[int], keys: Sequence[bytes], span: range) -> None:
-        """The blocks of `span` entered the index."""
+    def stored(self, table: Sequence[int], keys: Sequence[bytes], start: int, stop: int) -> None:
+        """The blocks from place `start` to before `stop` of a chain entered the index."""
         told, stride = self.told, self._stride
-        places = slice(span.start + (-span.start - 1) % stride, span.stop, stride)
-        for block in table[places]:
+        first = start + (-start - 1) % stride
+        for block in table[first:stop:stride]:
             told[block] = 1
         if not self._is_reset:
-            self._note(keys[places], True)
+            keys = keys[first:stop:stride]
+            self._entries.append((keys, True))
+            self._counted += len(keys)
+            if self._counted > 2 * CHANGES_MAX:
+                self._shorten()
 
-    def removed(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
-        """The contents of `blocks` left the index."""
-        told = self.told
-        gone = [block for block in blocks if told[block]]
-        for block in gone:
-            told[block] = 0
-        if gone and not self._is_reset:
-            self._note([hashes[block] for block in gone], False)
+    def removed(self, keys: Sequence[bytes]) -> None:
+        """These left, and their blocks are not `told` any more."""
+        if not self._is_reset:
+            self._entries.append((keys, False))
+            self._counted += len(keys)
+            if self._counted > 2 * CHANGES_MAX:
+                self._shorten()
 
     def reset(self) -> None:
         """The index is empty."""
         self.told = bytearray(len(self.told))
         self._forget()
 
-    def _note(self, keys: Sequence[bytes], is_there: bool) -> None:
-        self._entries.append((keys, is_there))
-        self._counted += len(keys)
-        if self._counted > 2 * CHANGES_MAX:
-            changes = self._changes()
-            if len(changes) > CHANGES_MAX:
-                self._forget()
-                return
-            entered, left = _sides(changes)
-            self._entries, self._counted = [(entered, True), (left, False)], len(changes)
+    def _shorten(self) -> None:
+        changes = self._changes()
+        if len(changes) > CHANGES_MAX:
+            self._forget()
+            return
+        entered, left = _sides(changes)
+        self._entries, self._counted = [(entered, True), (left, False)], len(changes)
 
     def _changes(self) -> dict[bytes, bool]:
         """By hash, whether it is there now; what came and went in between is no news."""

@@ -11,7 +11,7 @@ from typing import Final
 from headway.core.errors import InvariantError
 from headway.core.events import StepDone
 from headway.core.ids import NodeId
-from headway.core.plans import Join, StepKind, StepPlan
+from headway.core.plans import Join, StepKind, StepPlan, Swap
 from headway.core.ports import ModelLimits
 from headway.core.request import FinishReason, LlmRequest
 from headway.core.units import Ns
@@ -192,23 +192,23 @@ class LlmMachine(Reporting):
         if m.joins:
             for seq in m.joins:
                 if seq.state is JOINING:
-                    draft.entered.append((seq, Join(seq.id, step=seq.last)))
+                    draft.entered.append((seq, Join(seq.id, -1, seq.last)))
                     m.enter(seq, step)
             m.joins = []
         grant(m, draft)
         if m.waiting and draft.calm and m.order.displaces and not m.stalled:
             displace(m, draft)
+        draft.decodes = decodes = m.decodes
+        draft.kv_tokens = m.kv_base + decodes * (step + 1)
         if (m.partial or m.adopted or m.may_admit) and (m.params.overlap_prefills or not self._must_not_overlap()):
             self._prefill(draft)
-        if not m.decodes and not draft.chunks and not m.swap_outs:
+        if not decodes and not draft.chunks and not m.swap_outs:
             # Victims made room, and no open step will end and ask again: this plan is the occasion to use it.
             return None if draft.calm or m.step > m.done else self.plan(at_ns)
         return self._commit(draft)
 
     def _prefill(self, draft: Draft) -> None:
         m = self.state
-        draft.decodes = m.decodes
-        draft.kv_tokens = m.kv_base + m.decodes * (draft.step + 1)
         if m.adopted:
             seat_adopted(m)
         may_admit = draft.calm and not m.stalled
@@ -247,54 +247,47 @@ class LlmMachine(Reporting):
         return ahead.steps_done(self.state, last, depth, took_ns)
 
     def _commit(self, draft: Draft) -> StepPlan:
-        m, step = self.state, draft.step
-        kv_tokens = m.kv_base + m.decodes * (step + 1)
-        named = draft.chunks or draft.entered or m.leaves or m.preempts or m.pauses or m.swap_outs
-        if named or m.guided:
-            plan = self._spell_out(draft, kv_tokens)
-            m.leaves, m.preempts, m.pauses, m.swap_outs = [], {}, {}, []
-        else:
-            grants = tuple(draft.grants)
-            plan = StepPlan(step, m.done, "decode", grant=grants, decodes=m.decodes, kv_tokens=kv_tokens)
-        if m.belief is not None and not draft.swap_in and self._teaches(m.belief, draft):
-            m.open_shapes[step] = StepShape(m.decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
-        m.step, m.last_kind = step, plan.kind
-        return plan
-
-    @staticmethod
-    def _teaches(belief: StepCost, draft: Draft) -> bool:
-        if belief.observed < LESSONS_EAGER:
-            return True
-        return draft.step % (PREFILL_SAMPLE if draft.chunks else STEADY_SAMPLE) == 0
-
-    def _spell_out(self, draft: Draft, kv_tokens: int) -> StepPlan:
-        m, step = self.state, draft.step
-        grants = draft.grants
+        m, step, decodes, kv_tokens = self.state, draft.step, draft.decodes, draft.kv_tokens
+        belief, chunks = m.belief, draft.chunks
+        sample = PREFILL_SAMPLE if chunks else STEADY_SAMPLE
+        if belief is not None and not draft.swap_in and (belief.observed < LESSONS_EAGER or step % sample == 0):
+            m.open_shapes[step] = StepShape(decodes, kv_tokens, draft.prefill_tokens, draft.prefill_pairs)
+        kind: StepKind = "decode" if decodes else "dummy"
+        if chunks:
+            kind = "mixed" if decodes else "prefill"
+        m.step, m.last_kind = step, kind
+        leaves, grants = m.leaves, draft.grants
+        if leaves:
+            m.leaves = []
         if not draft.calm:  # a victim may have been granted a block before it had to give way
-            grants = [g for g in grants if g[0] in m.seqs and m.seqs[g[0]].state is DECODE]
-        kind: StepKind = "decode" if m.decodes else "dummy"
-        if draft.chunks:
-            kind = "mixed" if m.decodes else "prefill"
+            grants = tuple([g for g in grants if g[0] in m.seqs and m.seqs[g[0]].state is DECODE])
         joins = tuple([join for seq, join in draft.entered if seq.state is DECODE]) if draft.entered else ()
-        guided = [seq.id for seq in m.guided if seq.state is DECODE and seq.first < step] if m.guided else []
-        after = tuple([(number, step - 1) for number in guided]) if guided else ()
+        after: tuple[tuple[int, int], ...] = ()
+        if m.guided:
+            after = tuple([(seq.id, step - 1) for seq in m.guided if seq.state is DECODE and seq.first < step])
+        preempts: tuple[int, ...] = ()
+        pauses: tuple[int, ...] = ()
+        swap_outs: tuple[Swap, ...] = ()
+        if m.preempts or m.pauses or m.swap_outs:
+            preempts, pauses, swap_outs = tuple(m.preempts), tuple(m.pauses), tuple(m.swap_outs)
+            m.preempts, m.pauses, m.swap_outs = {}, {}, []
         # By place: sixteen names take 1.5 us to find, the places nothing.
         return StepPlan(
             step,
             m.done,
             kind,
-            tuple(m.leaves),
-            tuple(m.preempts),
-            tuple(m.pauses),
-            tuple(m.swap_outs),
+            tuple(leaves),
+            preempts,
+            pauses,
+            swap_outs,
             tuple(draft.new),
             tuple(draft.swap_in),
             joins,
-            tuple(grants),
-            tuple(draft.chunks),
+            grants,
+            tuple(chunks),
             after,
             (),  # it waits for no layer
-            m.decodes,
+            decodes,
             kv_tokens,
             draft.prefill_tokens,
         )

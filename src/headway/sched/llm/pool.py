@@ -28,10 +28,10 @@ class BlockPool:
         self.fenced = 0
         self.reserved = 0
         self.epoch = 0  # grows whenever an admission that failed might succeed
-        self.index = PrefixIndex(size, block_size)
+        self.log = KvLog(size, block_size)
+        self.index = PrefixIndex(size, block_size, self.log)
         self.uid, self.width = self.index.uid, self.index.width
         self.last_registered = 0
-        self.log = KvLog(size, block_size)
 
     @property
     def available(self) -> int:
@@ -61,12 +61,10 @@ class BlockPool:
             taken.reverse()
             del free[left:]
         else:
-            taken = free[::-1]
-            free.clear()
             evicted = self.lru.pop(-left)
             self.index.forget(evicted)
-            self.log.removed(evicted, self.index.key)
-            taken += evicted
+            taken = [*reversed(free), *evicted] if free else evicted
+            free.clear()
         for block in taken:
             state[block] = 1
         return taken
@@ -169,8 +167,6 @@ class BlockPool:
         if index.orphans:
             self._free_orphans()
         if index.added:
-            for fresh in index.added:
-                self.log.stored(table, keys, fresh)
             self.last_registered = step
             self.epoch += 1
         return uid
@@ -178,7 +174,6 @@ class BlockPool:
     def _free_orphans(self) -> None:
         """They lost their content; nobody's go back to the free ones."""
         orphans, self.index.orphans = self.index.orphans, []
-        self.log.removed(orphans, self.index.key)
         for block in orphans:
             if not self.state[block]:
                 self.lru.remove(block)

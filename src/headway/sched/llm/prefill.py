@@ -59,7 +59,8 @@ def introduce(draft: Draft, seq: Seq) -> tuple[int, ...]:
 
 def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
     """How much of `seq` this step computes; 0 when the step is full."""
-    room, rest = m.params.step_tokens - draft.decodes - draft.prefill_tokens, seq.target - start
+    room = m.params.step_tokens - draft.decodes - draft.prefill_tokens
+    rest = seq.prompt_tokens + seq.outputs - start
     if rest < room:
         room = rest
     if room < 1:
@@ -67,7 +68,7 @@ def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
     count = m.chunker.count(draft, start, room)
     if count > room:
         count = room
-    if m.params.decisions:
+    if count < room and m.params.decisions:
         why = m.chunker.why(draft, start, room, count)
         if why is not None and abs(count - seq.chunk_recorded) * 4 > seq.chunk_recorded:
             seq.chunk_recorded = count  # a size like the one before is no news
@@ -77,29 +78,29 @@ def chunk_size(m: MachineState, draft: Draft, seq: Seq, start: int) -> int:
 
 def plan_chunk(m: MachineState, draft: Draft, seq: Seq, count: int, table: tuple[int, ...]) -> None:
     """Prefill `count` tokens of `seq` in this step. A planned chunk is irrevocable: later plans may read its blocks."""
-    start = seq.computed
+    start, step = seq.computed, draft.step
     seq.computed = end = start + count
-    last = end == seq.target
+    last = end == seq.prompt_tokens + seq.outputs
     draft.chunks.append(Chunk(seq.id, start, count, last, table))
     draft.prefill_tokens += count
     draft.prefill_pairs += pairs(start, count)
     m.prompt_tokens += count
-    m.order.observe_prefill(seq, draft.step, count)
+    m.order.observe_prefill(seq, step, count)
     m.visits += 1
     if seq.raw:
         full = end // m.block_size
-        cache_blocks(m, seq, full if full < len(seq.hashes) else len(seq.hashes), draft.step)
+        cache_blocks(m, seq, full if full < len(seq.hashes) else len(seq.hashes), step)
     if not last:
         return
     del m.partial[seq]
     seq.outputs += 1  # a placeholder until the step is done
-    seq.first = seq.last = draft.step
+    seq.first = seq.last = step
     if seq.holds and seq.outputs < seq.limit:
         seq.state, seq.leave_at = FROZEN, 0
-        m.order.observe_stop(seq, draft.step)
+        m.order.observe_stop(seq, step)
         return
     seq.state = JOINING
-    m.set_limit(seq, draft.step + 1)
+    m.set_limit(seq, step + 1)
     m.joins.append(seq)
 
 

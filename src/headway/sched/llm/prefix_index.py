@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from headway.sched.llm.kv_log import KvLog
+
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
 TOKEN_BYTES: Final = 4
 Identity = int | bytes  # of the content before a block: a uid, or the cache root at the start
@@ -30,13 +32,14 @@ class PrefixIndex:
     A uid is never used twice and names its block: `uid % blocks`.
     """
 
-    def __init__(self, blocks: int, block_size: int) -> None:
+    def __init__(self, blocks: int, block_size: int, log: KvLog) -> None:
         self.width = TOKEN_BYTES * block_size
         self.uid = [0] * blocks  # identity of a block's content; 0: not in the index
         self.key = [b""] * blocks  # hash of its content, if it has one
-        self.added: list[range] = []  # what entered with the last offer, as places in its chain
+        self.added = False  # something entered with the last offer
         self.evicted = 0  # and left
         self.orphans: list[int] = []  # blocks that lost their content to a new offer of the same
+        self._log = log
         self._parent: list[Identity] = [b""] * blocks
         self._run = [_Run(b"", 0, 0)] * blocks
         self._dicts: list[dict[bytes, int]] = [{} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))]
@@ -79,21 +82,24 @@ class PrefixIndex:
         self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
     ) -> int:
         """Offer the blocks of `span`, written by `step`; return the identity of the last content, or BROKEN."""
-        self.added = added = []
-        at, stop = span.start, span.stop
-        if not (isinstance(parent, bytes) or self.is_alive(parent)):
+        last, uids = self._last_uid, self.uid
+        self.added, at, stop = False, span.start, span.stop
+        if not (isinstance(parent, bytes) or uids[parent % self._blocks] == parent):
             return BROKEN  # nothing could ever reach them
         while at < stop:
             key = keys[at]
-            if key in self._homes[key[0]] or self.uid[table[at]]:
-                parent = self._settle(table[at], key, raw, at * self.width, parent, step)
-                if parent == BROKEN:
-                    break
-                at += 1
-            else:
-                end = at + self._append(table[at:stop], keys[at:stop], raw, at * self.width, parent, step)
-                added.append(range(at, end))
-                parent, at = self.uid[table[end - 1]], end
+            if key in self._homes[key[0]] or uids[table[at]]:
+                known = self._settle(table[at], key, raw, at * self.width, parent)
+                if known:
+                    parent = known
+                    if known == BROKEN:
+                        break
+                    at += 1
+                    continue
+            end = at + self._append(table[at:stop], keys[at:stop], raw, at * self.width, parent, step)
+            self._log.stored(table, keys, at, end)
+            parent, at = uids[table[end - 1]], end
+        self.added = self._last_uid != last
         return parent if isinstance(parent, int) else BROKEN
 
     def _append(
@@ -102,7 +108,11 @@ class PrefixIndex:
         """Enter contents up to the first that meets one of its hash, or a block that holds another; return how many."""
         size, uid = self._blocks, self._last_uid
         uids, names, parents, runs, homes = self.uid, self.key, self._parent, self._run, self._homes
-        run = self._run_of(raw, start, len(blocks) * self.width, step)
+        length = len(blocks) * self.width
+        if len(raw) <= SHARED_MAX * length:
+            run = _Run(raw, 0, step)  # the whole chain: a copy reads cold memory
+        else:
+            run = _Run(raw[start : start + length], start, step)
         for block, key in zip(blocks, keys, strict=True):
             home = homes[key[0]]
             if key in home or uids[block]:
@@ -117,15 +127,9 @@ class PrefixIndex:
         self._last_uid = uid
         return count
 
-    @staticmethod
-    def _run_of(raw: bytes, start: int, size: int, step: int) -> _Run:
-        """A copy of these tokens, or the whole chain where that is not much longer: a copy reads cold memory."""
-        if len(raw) <= SHARED_MAX * size:
-            return _Run(raw, 0, step)
-        return _Run(raw[start : start + size], start, step)
-
-    def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity, step: int) -> int:
-        """Offer one block whose hash is there already, or that stands for something already."""
+    def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity) -> int:
+        """Of a block whose hash is there already, or that stands for something already, return the identity under which
+        its content is known; 0 when it may enter after all."""
         other = self._homes[key[0]].get(key)
         if other is not None:
             run, above = self._run[other], self._parent[other]
@@ -136,20 +140,22 @@ class PrefixIndex:
                 return BROKEN  # a collision; the one that is there stays
             self.orphans.append(other)  # its parent was evicted before it: no walk finds it
             self.forget((other,))
-        if self.uid[block]:
-            return BROKEN
-        self._append((block,), (key,), raw, start, parent, step)
-        self.added.append(range(start // self.width, start // self.width + 1))
-        return self.uid[block]
+        return BROKEN if self.uid[block] else 0
 
     def forget(self, blocks: Sequence[int]) -> None:
         """The contents of `blocks` leave."""
-        uids, names, homes = self.uid, self.key, self._homes
+        uids, names, homes, told = self.uid, self.key, self._homes, self._log.told
+        gone = []
         for block in blocks:
             key = names[block]
             del homes[key[0]][key]
             uids[block] = 0
+            if told[block]:
+                told[block] = 0
+                gone.append(key)
         self.evicted += len(blocks)
+        if gone:
+            self._log.removed(gone)
 
     def clear(self) -> None:
         """Nothing is known any more."""

@@ -47,6 +47,7 @@ class Draft:
 
     # As they are until something happens: one is made for each step in which not everybody just goes on.
     calm = True  # nobody was preempted for this plan
+    grants: tuple[tuple[int, int], ...] = ()
     decodes = kv_tokens = 0
     prefill_tokens = prefill_pairs = 0
     contended = False
@@ -55,7 +56,6 @@ class Draft:
     def __init__(self, step: int, at_ns: Ns) -> None:
         self.step, self.at_ns = step, at_ns
         self.entered: list[tuple[Seq, Join]] = []
-        self.grants: list[tuple[int, int]] = []
         self.chunks: list[Chunk] = []
         self.new: list[NewSequence] = []
         self.swap_in: list[Swap] = []

@@ -97,5 +97,5 @@ def test_its_work_is_that_of_the_blocks_it_tells() -> None:  # SPEC B9
             return found
 
     log, keys = KvLog(64, SIZE), [bytes([place]) * 16 for place in range(64)]
-    log.stored(Table(range(64)), keys, range(64))
+    log.stored(Table(range(64)), keys, 0, 64)
     assert looked == list(range(3, 64, 4))
