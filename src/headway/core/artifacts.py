@@ -61,12 +61,13 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class StagePeaks(msgspec.Struct, frozen=True):
-    """What one plan was seen to hold: its rows with their embeddings, then more at the peak of its forward passes, and
-    of its decodes. 0: that stage has a process of its own."""
+    """What one plan was seen to hold: its rows with their embeddings, then more at the peak of its forward passes, of
+    its decodes, and before its steps while rows begin; what processes of stages hold for it included."""
 
     held_bytes: int
     step_bytes: int
     decode_bytes: int
+    begin_bytes: int = 0
 
 
 class Denoised(msgspec.Struct, frozen=True):

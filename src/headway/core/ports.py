@@ -90,8 +90,22 @@ class CountsMemory(Protocol):
         """Of a frame, most that is decoded at once; None: whole frames."""
         ...
 
+    @property
+    def joined_tokens_max(self) -> int | None:
+        """Latent tokens of a pass up to which both passes of a guided step are one; None: they always are."""
+        ...
+
     def device_memory(self) -> DeviceMemory | None:
         """Of an accelerator; None: it computes in the memory of its host."""
+        ...
+
+    @property
+    def decodes_max(self) -> int:
+        """Requests that are decoded beside each other."""
+        ...
+
+    def stage_bytes(self) -> int:
+        """What processes of stages hold before they work. Waits until they have loaded their weights."""
         ...
 
     def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:

@@ -122,6 +122,12 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     room: int | None = None  # beside the weights; None: nobody knows, nothing is refused for it
     tile_pixels: int | None = None  # of a frame, most that the VAE decodes at once; None: whole frames
     pictures_max: int | None = None  # of one forward pass; a request for more takes several. None: any
+    # Latent tokens of a pass up to which both passes of a guided step are one; beyond they run one after the other.
+    # None: they are always one.
+    joined_tokens_max: int | None = None
+    decodes_max: int = 1  # requests of a batch that are decoded beside each other: processes of that stage
+    begin_base: float = 0.0  # of encoding a prompt
+    begin_pixel: float = 0.0  # more, of a picture to begin from: the VAE's encoder
 
 
 class WarmShape(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,11 @@
 Held from its first step to its last are latents, solver state and embeddings; activations are there while a forward
 pass runs, and the VAE's while it decodes, so that of the last two the larger counts:
 
-needed = held + max(step, decode), each `base + unit * (tokens, token rows, pixels)`.
+needed = held + max(begin, step, decode), each `base + unit * (tokens, token rows, pixels)`.
+
+Rows are those of one forward pass: both passes of a guided step are one up to so many tokens (`joined_tokens_max`), and
+one after the other beyond. Before its steps a request encodes its prompt and, for an edit, its picture, once for each
+that is made, one after the other.
 
 In tokens like `cost.diffusion`: a forward pass holds some 19 tensors of the hidden width per token of every row at its
 peak (seed 003 3, `diffusion_devices.ACTIVATION_WIDTHS`), a VAE a few hundred bytes per pixel. Of a live engine all six
@@ -18,6 +22,7 @@ import msgspec
 from headway.core.artifacts import StagePeaks
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.cost.batch_sizes import parts_of
 from headway.cost.diffusion import passes_of, tokens_of
 from headway.cost.nonnegative import solve_nonnegative
 
@@ -46,16 +51,24 @@ def step_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseS
 
 
 def decode_bytes(memory: DenoiseMemory, shape: DenoiseShape, pictures: int) -> int:
-    """Of the VAE decode of one request: its pictures go through it together, requests one after the other."""
+    """Of the VAE decode of one request: its pictures go through it together."""
     whole = shape.pixels * pictures
     at_once = _at_once(memory.tile_pixels, shape, pictures)
     return round(memory.decode_base + memory.decode_pixel * at_once + FRAME_BYTES * (whole - at_once))
 
 
+def begin_bytes(memory: DenoiseMemory, request: DiffusionRequest) -> int:
+    """Of encoding what one request begins from."""
+    pixels = request.height * request.width if request.content.pictures else 0
+    return round(memory.begin_base + memory.begin_pixel * pixels)
+
+
 def working_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
     """Of a batch of `size` such requests, beside what each of them holds."""
     shape = request.shape
-    return max(step_bytes(memory, cost, shape, size * request.n), decode_bytes(memory, shape, request.n))
+    passes = step_bytes(memory, cost, shape, size * request.n)
+    decodes = min(size, memory.decodes_max) * decode_bytes(memory, shape, request.n)
+    return max(begin_bytes(memory, request), passes, decodes)
 
 
 def needed_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
@@ -75,6 +88,7 @@ def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
     shape, n = request.shape, request.n
     parts = (
         ("state", held_bytes(memory, cost, shape, n)),
+        ("encoding what it begins with", begin_bytes(memory, request)),
         ("a denoise step", step_bytes(memory, cost, shape, n)),
         ("the VAE decode", decode_bytes(memory, shape, n)),
     )
@@ -82,7 +96,7 @@ def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
     frames = f", {shape.frames} frames" if shape.frames > 1 else ""
     smaller = [("a smaller size", True), ("fewer frames", shape.frames > 1), ("fewer pictures", n > 1)]
     advice = f"ask for {' or '.join(words for words, can_be in smaller if can_be)}"
-    if parts[2][1] > parts[1][1]:
+    if parts[3][1] > max(parts[1][1], parts[2][1]):
         advice += ", or let the operator decode in (smaller) tiles: diffusion.tile_pixels"
     return (
         f"request {request.id} ({size}{frames}, {n} picture(s)) needs {needed_bytes(memory, cost, request)} bytes of "
@@ -91,20 +105,44 @@ def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
     )
 
 
-def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, tile_pixels: int | None = None) -> DenoiseMemory:
+class Limits(msgspec.Struct, frozen=True):
+    """How an engine runs its stages (`DenoiseMemory`)."""
+
+    tile_pixels: int | None = None
+    joined_tokens_max: int | None = None
+    decodes_max: int = 1
+
+
+def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | None = None) -> DenoiseMemory:
     """Least squares by relative error of what was counted, raised until no count lies above it."""
-    none = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, tile_pixels=tile_pixels)
+    limits = limits or Limits()
+    tile_pixels, joined = limits.tile_pixels, limits.joined_tokens_max
+    none = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, tile_pixels=tile_pixels, joined_tokens_max=joined)
     held = [(float(tokens_of(cost, one.shape) * one.pictures), one.bytes.held_bytes) for one in peaks]
     step = [(_rows(none, cost, one.shape, one.pictures), one.bytes.step_bytes) for one in peaks]
     at_once = [float(_at_once(tile_pixels, one.shape, one.pictures)) for one in peaks]
     decode = [(size, _without_frames(one, tile_pixels)) for size, one in zip(at_once, peaks, strict=True)]
-    return DenoiseMemory(*_line(held), *_line(step), *_line(decode), tile_pixels=tile_pixels)
+    begin = float(max((one.bytes.begin_bytes for one in peaks), default=0))
+    found = DenoiseMemory(*_line(held), *_line(step), *_line(decode), begin_base=begin)
+    return msgspec.structs.replace(
+        found, tile_pixels=tile_pixels, joined_tokens_max=joined, decodes_max=limits.decodes_max
+    )
+
+
+def with_edit(memory: DenoiseMemory, edit: Peak) -> DenoiseMemory:
+    """With what encoding a picture of this shape was seen to hold beyond the prompt."""
+    more = max(0.0, edit.bytes.begin_bytes - memory.begin_base)
+    return msgspec.structs.replace(memory, begin_pixel=more / (edit.shape.height * edit.shape.width))
 
 
 def _rows(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> float:
-    """Tokens of all rows of a forward pass."""
-    together = pictures if memory.pictures_max is None else min(pictures, memory.pictures_max)
-    return float(tokens_of(cost, shape) * together * passes_of(cost, shape))
+    """Tokens of all rows of the largest forward pass."""
+    tokens, passes = tokens_of(cost, shape), passes_of(cost, shape)
+    latents = tokens - cost.text_tokens - shape.reference_tokens
+    parts = [pictures] if memory.pictures_max is None else parts_of(pictures, memory.pictures_max)
+    most = memory.joined_tokens_max
+    rows = [part * (passes if most is None or latents * part <= most else 1) for part in parts]
+    return float(tokens * max(rows))
 
 
 def _at_once(tile_pixels: int | None, shape: DenoiseShape, pictures: int) -> int:

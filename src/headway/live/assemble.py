@@ -127,9 +127,12 @@ def room_beside(pipeline: PipelineSpec, engine: DenoiseEngine) -> int | None:
     """Bytes for the work of an engine that has loaded its weights; None: nothing tells."""
     if pipeline.memory_bytes is not None:
         return pipeline.memory_bytes
-    device = engine.device_memory() if isinstance(engine, CountsMemory) else None
-    memory = device or host_memory()
-    return None if memory is None else room_of(memory, pipeline.sharers)
+    counts = engine if isinstance(engine, CountsMemory) else None
+    beside = 0 if counts is None else counts.stage_bytes()  # first: what they take is free before
+    memory = (None if counts is None else counts.device_memory()) or host_memory()
+    if memory is None:
+        return None
+    return room_of(msgspec.structs.replace(memory, held=memory.held + beside), pipeline.sharers)
 
 
 def load_denoiser(spec: ReplicaSpec, clock: Callable[[], Ns], tell: Callable[[str, float, str], None]) -> DenoiseEngine:

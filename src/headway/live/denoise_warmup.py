@@ -19,7 +19,7 @@ from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import batch_sizes
 from headway.cost.diffusion import tokens_of
-from headway.cost.diffusion_memory import Peak, needed_bytes
+from headway.cost.diffusion_memory import Limits, Peak, needed_bytes, with_edit
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
 from headway.engines.synthetic.pictures import grid_png
@@ -124,11 +124,20 @@ def warm_up_denoiser(
             number, fit = number + _RUNS + pictures, pictures
         shapes.append(WarmShape(*shape_sides(shape), fit))
     cost = fitted(measured, start)
-    if probes.edits:
-        cost = msgspec.structs.replace(cost, begin_ns=_begin_ns(Bench(engine, probes, watch), number))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
-    tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
-    return Warm(cost, tuple(caps), fitted_memory(peaks, cost, tile) if peaks else None, tuple(shapes))
+    memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None
+    edit = _edited(Bench(engine, probes, watch), number) if probes.edits else None
+    if edit is not None:
+        cost = msgspec.structs.replace(cost, begin_ns=edit.pixel_ns)
+        if edit.peak is not None and memory is not None:
+            memory = with_edit(memory, edit.peak)
+    return Warm(cost, tuple(caps), memory, tuple(shapes))
+
+
+def _limits(engine: DenoiseEngine) -> Limits:
+    if not isinstance(engine, CountsMemory):
+        return Limits()
+    return Limits(engine.tile_pixels, engine.joined_tokens_max, engine.decodes_max)
 
 
 def _check_room(
@@ -140,10 +149,9 @@ def _check_room(
 ) -> None:
     """Raise NoRoom for a batch that is predicted not to fit: on a host nobody refuses an allocation, and a process that
     took too much is killed."""
-    tile = engine.tile_pixels if isinstance(engine, CountsMemory) else None
     seen = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     alike = [peak for peak in seen if peak.shape == request.shape]
-    needed = needed_bytes(fitted_memory(alike, start, tile), start, request) if alike else 0
+    needed = needed_bytes(fitted_memory(alike, start, _limits(engine)), start, request) if alike else 0
     if needed > room:
         size = f"{request.width}x{request.height}, {request.frames} frame(s), {request.n} of them"
         raise NoRoom(f"the warm-up of {size} would need {needed} bytes, {room} are there")
@@ -180,22 +188,34 @@ def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> M
     return min(runs, key=lambda run: run.step_ns)
 
 
-def _begin_ns(bench: Bench, first: int) -> float:
-    """Of a pixel of a picture to begin from; 0 where the model takes none after all."""
-    shape, took = bench.probes.batches[0][0], []
+class _Edit(msgspec.Struct, frozen=True):
+    """A picture to begin from was encoded: time of a pixel, and what stages held."""
+
+    pixel_ns: float
+    peak: Peak | None
+
+
+def _edited(bench: Bench, first: int) -> _Edit | None:
+    """Encode one; None where the model takes none after all."""
+    shape, took, peak = bench.probes.batches[0][0], [], None
     sent = grid_png(shape.height, shape.width, b"warm-up")
     for number in range(first, first + _RUNS):
         request = _request(bench.probes, shape, 1, number)
         content = msgspec.structs.replace(request.content, pictures=(sent,))
-        began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
+        edit = msgspec.structs.replace(request, content=content, strength=0.5)
         try:
-            times = _run(bench.engine, [msgspec.structs.replace(request, content=content, strength=0.5)])
+            if number == first:
+                peaks = _counted(bench.engine, [edit])
+                peak = None if peaks is None else Peak(shape, 1, peaks)
+                continue
+            began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
+            times = _run(bench.engine, [edit])
         except EngineError as error:
             log.warning("%s; edits are predicted without it", error)
-            return 0.0
+            return None
         share = bench.share(bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns)
         took.append(times.vae_encode_ns * share)
-    return min(took[1:]) / shape.pixels
+    return _Edit(min(took) / shape.pixels, peak)
 
 
 def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:

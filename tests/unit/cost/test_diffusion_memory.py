@@ -6,10 +6,12 @@ from tests.unit.sched.diffusion.pictures import COST, picture
 
 from headway.core.artifacts import StagePeaks
 from headway.core.reports import DenoiseMemory
-from headway.core.request import DenoiseShape
+from headway.core.request import Content, DenoiseShape
 from headway.cost.diffusion_memory import (
     FRAME_BYTES,
+    Limits,
     Peak,
+    begin_bytes,
     decode_bytes,
     fits,
     fitted,
@@ -17,6 +19,7 @@ from headway.cost.diffusion_memory import (
     needed_bytes,
     shortage,
     step_bytes,
+    with_edit,
 )
 
 # A picture of 64 x 64 has 16 tokens and 4096 pixels.
@@ -48,6 +51,34 @@ def test_tiles_bound_what_is_decoded_at_once_and_not_the_frames_themselves() -> 
     assert decode_bytes(MEMORY, SMALL, 1) == 3 * 4096
     assert decode_bytes(tiled, SMALL, 1) == 3 * 1024 + FRAME_BYTES * 3072
     assert decode_bytes(tiled, DenoiseShape(64, 64, 9), 1) == 9 * decode_bytes(tiled, SMALL, 1)
+
+
+# Both passes of a guided step are one forward pass up to 256 tokens only (`engines.diffusion.batch`).
+def test_passes_that_run_one_after_the_other_are_not_held_together() -> None:
+    guided, joined = replace(SMALL, passes=2), replace(MEMORY, joined_tokens_max=64)
+    assert step_bytes(joined, COST, guided, 4) == step_bytes(MEMORY, COST, guided, 4)
+    assert step_bytes(joined, COST, guided, 5) == step_bytes(MEMORY, COST, SMALL, 5)
+    assert step_bytes(joined, COST, SMALL, 5) == step_bytes(MEMORY, COST, SMALL, 5)
+    bounded = replace(joined, pictures_max=8)  # ten take passes of eight and of two: apart, and as one
+    assert step_bytes(bounded, COST, guided, 10) == step_bytes(MEMORY, COST, SMALL, 8)
+
+
+# SPEC F1, F4
+def test_an_edit_holds_what_encodes_its_picture() -> None:
+    memory = replace(MEMORY, begin_base=7.0, begin_pixel=9.0)
+    plain = picture("req-1")
+    edit = replace(plain, content=Content("x", pictures=(b"png",)))
+    assert (begin_bytes(memory, plain), begin_bytes(memory, edit)) == (7, 7 + 9 * 4096)
+    assert needed_bytes(memory, COST, plain) == needed_bytes(MEMORY, COST, plain)
+    assert needed_bytes(memory, COST, edit, 3) == 3 * (100 + 2 * 16) + 7 + 9 * 4096  # one after the other
+    assert f"{7 + 9 * 4096} for encoding" in shortage(memory, COST, edit, "rep-0")
+
+
+# SPEC G1
+def test_processes_of_a_stage_decode_beside_each_other() -> None:
+    memory = replace(MEMORY, decodes_max=2)
+    needed = [needed_bytes(memory, COST, picture("req-1"), size) for size in (1, 2, 3)]
+    assert needed == [size * (100 + 2 * 16) + min(2, size) * 3 * 4096 for size in (1, 2, 3)]
 
 
 def test_nothing_is_refused_where_nobody_can_tell() -> None:
@@ -83,6 +114,15 @@ def test_counts_that_follow_the_formula_are_found_again() -> None:
             step_bytes(MEMORY, COST, shape, pictures), abs=2
         )
         assert decode_bytes(found, shape, pictures) == pytest.approx(decode_bytes(MEMORY, shape, pictures), abs=2)
+
+
+def test_what_begins_is_found_again_and_how_the_engine_runs_is_kept() -> None:
+    peaks = [replace(seen(shape, 1), bytes=replace(seen(shape, 1).bytes, begin_bytes=70)) for shape in (SMALL, LARGE)]
+    found = fitted(peaks, COST, Limits(joined_tokens_max=64, decodes_max=2))
+    assert (found.begin_base, found.joined_tokens_max, found.decodes_max) == (70.0, 64, 2)
+    edited = with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 70 + 5 * 4096)))
+    assert (edited.begin_base, edited.begin_pixel) == (70.0, 5.0)
+    assert with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 60))).begin_pixel == 0.0
 
 
 def test_no_count_lies_above_what_is_predicted() -> None:

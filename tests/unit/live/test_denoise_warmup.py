@@ -125,7 +125,11 @@ def test_replicas_that_warm_up_side_by_side_do_not_believe_that_steps_take_twice
 class Counting(SyntheticDenoiser):
     """Holds 10 bytes per token of what it steps, and 3 per pixel of what it decodes."""
 
-    tile_pixels = None
+    tile_pixels = joined_tokens_max = None
+    decodes_max = 1
+
+    def stage_bytes(self) -> int:
+        return 0
 
     def device_memory(self) -> DeviceMemory | None:
         return DeviceMemory(1000, 100, 900)
@@ -211,3 +215,38 @@ def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC 
     assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1"
     spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec())
     assert warmed(Recipe(spec, 0, None), warm).warm == (WarmShape(64, 64, 1, 4), WarmShape(96, 64, 9, 1))
+
+
+class Staged(Counting):
+    """Its stages have processes that hold 150 bytes."""
+
+    decodes_max = 3
+
+    def stage_bytes(self) -> int:
+        return 150
+
+    def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
+        done, peaks = super().run_counted(plan)
+        pixels = sum(new.request.shape.pixels for new in plan.new if new.request.content.pictures)
+        return done, msgspec.structs.replace(peaks, begin_bytes=11 + 5 * pixels)
+
+
+class Crowded(Staged):
+    """On a device of which others have most."""
+
+    def device_memory(self) -> DeviceMemory | None:
+        return DeviceMemory(1000, 100, 300)
+
+
+# SPEC G1
+def test_what_processes_of_stages_hold_is_no_room_for_work() -> None:
+    shared = PipelineSpec("x", "cpu", "float32", 1, 64, None, sharers=2)
+    assert room_beside(shared, Counting(DenoiserParams())) == round(MEMORY_SHARE * 900 / 2)
+    assert room_beside(shared, Crowded(DenoiserParams())) == round(MEMORY_SHARE * 1000 / 2) - 100 - 150
+
+
+# SPEC F1
+def test_what_encodes_a_picture_to_begin_from_is_counted() -> None:
+    memory = warm_up_denoiser(Staged(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png", edits=True), START).memory
+    assert memory is not None
+    assert (memory.begin_base, memory.begin_pixel, memory.decodes_max) == (11.0, 5.0, 3)

@@ -12,7 +12,7 @@ from headway.core.plans import DenoisePlan, NewDenoise, StepTiming
 from headway.core.ports import DeviceMemory
 from headway.core.request import DenoiseShape
 from headway.core.units import Ns
-from headway.engines.diffusion.batch import Batcher, alike
+from headway.engines.diffusion.batch import JOINED_TOKENS_MAX, Batcher, alike
 from headway.engines.diffusion.begin import Beginner, Spent
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Frames, Size, Work
@@ -49,6 +49,7 @@ class DiffusionEngine:
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
         self.tile_pixels = settings.tile_pixels
+        self.joined_tokens_max = None if loaded.family.pair == "joined" else JOINED_TOKENS_MAX
         self._count: PeakCount | None = None  # while what a plan holds is counted
         self._laps: list[tuple[int, int]] = []
 
@@ -104,14 +105,27 @@ class DiffusionEngine:
         return Denoised(timing, stages, tuple(made), tuple(self._failed), self.embeddings.bytes)
 
     def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
-        """`run`, counting what its stages hold here; what other processes hold for them is not counted."""
+        """`run`, counting what its stages hold, here and in processes of their own."""
         self._laps = []
+        self.stages.watch()
         try:
             with counter_of(self._loaded.device) as self._count:
                 done = self.run(plan)
         finally:
             self._count = None
-        return done, peaks_of(self._laps, self._loaded.device)
+            text, decode = self.stages.seen()
+        here = peaks_of(self._laps, self._loaded.device)
+        begin_bytes, decode_bytes = here.begin_bytes + text, here.decode_bytes + decode
+        return done, msgspec.structs.replace(here, begin_bytes=begin_bytes, decode_bytes=decode_bytes)
+
+    @property
+    def decodes_max(self) -> int:
+        """Requests that are decoded beside each other."""
+        return self.stages.decodes_max
+
+    def stage_bytes(self) -> int:
+        """What processes of stages hold before they work."""
+        return self.stages.held_bytes()
 
     def device_memory(self) -> DeviceMemory | None:
         """Of an accelerator; None: it computes in the memory of its host."""

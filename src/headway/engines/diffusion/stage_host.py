@@ -17,6 +17,7 @@ import torch
 from headway.engines.diffusion.families.protocol import Frames
 from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.memory import is_out_of_memory, release
+from headway.engines.diffusion.peaks import counter_of, held_of, seen_bytes
 from headway.engines.diffusion.stage_pool import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
 from headway.engines.diffusion.stages import LocalStages, embeddings_to, frames_to, from_bytes
 
@@ -38,16 +39,25 @@ def read_order() -> HostOrder:
 def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> Reply:
     """Run one piece of work."""
     try:
-        match work:
-            case Encode(prompts):
-                return Answer(embeddings_to(stages.encode(prompts)))
-            case Decode(grid, size):
-                frames: Frames = stages.decoding(from_bytes(grid, device)["grid"], size)()
-                return Answer(frames_to(frames))
+        if not work.counts:
+            return Answer(_done(stages, device, work))
+        with counter_of(device) as count:
+            body = _done(stages, device, work)
+            _, most = count.lap()
+        return Answer(body, seen_bytes(most, device))
     except (RuntimeError, ValueError, MemoryError) as error:
         sorry = Sorry(f"{type(error).__name__}: {error}", is_out_of_memory(error))
     release()
     return sorry
+
+
+def _done(stages: LocalStages, device: torch.device, work: Encode | Decode) -> bytes:
+    match work:
+        case Encode(prompts):
+            return embeddings_to(stages.encode(prompts))
+        case Decode(grid, size):
+            frames: Frames = stages.decoding(from_bytes(grid, device)["grid"], size)()
+            return frames_to(frames)
 
 
 def main() -> None:
@@ -58,7 +68,7 @@ def main() -> None:
     settings = LoadSettings(Path(order.folder), order.device, order.dtype, order.threads)
     loaded = load(settings, only=order.role)
     stages = LocalStages(loaded.family, loaded.pipeline.vae, order.tile_pixels)
-    send(link, Ready())
+    send(link, Ready(held_of(loaded.device)))
     while (body := receive(link)) is not None:
         send(link, answer(stages, loaded.device, msgspec.msgpack.decode(body, type=Encode | Decode)))
 

@@ -40,6 +40,7 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     """Pool -> process: embed these prompts."""
 
     prompts: tuple[str, ...]
+    counts: bool = False  # what it holds while it does
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
@@ -47,16 +48,20 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
 
     grid: bytes
     size: Size
+    counts: bool = False
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """Process -> pool: loaded."""
+    """Process -> pool: loaded, and holding so much."""
+
+    held_bytes: int
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
     """Process -> pool: embeddings, or frames."""
 
     body: bytes
+    peak_bytes: int = 0  # more than before, where it was to count
 
 
 class Sorry(msgspec.Struct, frozen=True, tag=True):
@@ -105,15 +110,20 @@ class _Host:
         body = msgspec.msgpack.encode(order)
         stdin.write(_HEAD.pack(len(body)) + body)
         stdin.flush()
-        self._is_ready = False
+        self._ready: Ready | None = None
+
+    def ready(self) -> Ready | None:
+        """Waits for it to load; None: it is gone."""
+        if self._ready is None:
+            reply = self._reply()
+            self._ready = reply if isinstance(reply, Ready) else None
+        return self._ready
 
     def ask(self, message: Encode | Decode) -> Reply | None:
         """Its reply; None: it is gone. Waits for it to load first."""
         try:
-            if not self._is_ready:
-                if self._reply() is None:
-                    return None
-                self._is_ready = True
+            if self.ready() is None:
+                return None
             send(self._link, message)
             return self._reply()
         except OSError:
@@ -138,9 +148,14 @@ class StagePool:
         self._free: queue.SimpleQueue[_Host] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(count, f"stage-{order.role}")
         self.hosts = [_Host(order) for _ in range(count)]
-        self.replaced = 0
+        self.replaced = self.peak_bytes = 0
         for host in self.hosts:
             self._free.put(host)
+
+    def held_bytes(self) -> int:
+        """Of its processes, before they work. Waits for them."""
+        found = [host.ready() for host in self.hosts]
+        return sum(ready.held_bytes for ready in found if ready is not None)
 
     def start(self, message: Encode | Decode) -> Callable[[], bytes]:
         """Give it to the next free process; the returned call waits. Raises what the stage raised there."""
@@ -156,7 +171,8 @@ class StagePool:
         finally:
             self._free.put(host)
         match reply:
-            case Answer(body):
+            case Answer(body, peak_bytes):
+                self.peak_bytes = max(self.peak_bytes, peak_bytes)
                 return body
             case Sorry(words, True):
                 raise MemoryError(words)
@@ -185,18 +201,37 @@ class SplitStages:
         self._here, self._text, self._decode, self._device = here, text, decode, device
         counts = [0 if pool is None else len(pool.hosts) for pool in (text, decode)]
         self.where = f"{counts[0]} processes encode text, {counts[1]} decode"
+        self.decodes_max = max(1, counts[1])
+        self._counts = False
+
+    def held_bytes(self) -> int:
+        """Of all processes, before they work."""
+        return sum(pool.held_bytes() for pool in (self._text, self._decode) if pool is not None)
+
+    def watch(self) -> None:
+        """Processes count from now on."""
+        self._counts = True
+        for pool in (self._text, self._decode):
+            if pool is not None:
+                pool.peak_bytes = 0
+
+    def seen(self) -> tuple[int, int]:
+        """Most of one call since then, of text and of decode."""
+        self._counts = False
+        text, decode = (0 if pool is None else pool.peak_bytes for pool in (self._text, self._decode))
+        return text, decode
 
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts."""
         if self._text is None:
             return self._here.encode(prompts)
-        return embeddings_from(self._text.start(Encode(tuple(prompts)))(), self._device)
+        return embeddings_from(self._text.start(Encode(tuple(prompts), self._counts))(), self._device)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Begin a decode; the returned call waits for its frames."""
         if self._decode is None:
             return self._here.decoding(grid, size)
-        answer = self._decode.start(Decode(to_bytes({"grid": grid}), size))
+        answer = self._decode.start(Decode(to_bytes({"grid": grid}), size, self._counts))
         return lambda: frames_from(answer())
 
     def close(self) -> None:

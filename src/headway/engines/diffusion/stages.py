@@ -67,6 +67,23 @@ class Stages(Protocol):
         """For people."""
         ...
 
+    @property
+    def decodes_max(self) -> int:
+        """Decodes that run beside each other."""
+        ...
+
+    def held_bytes(self) -> int:
+        """What processes beside this one hold before they work; waits until they have loaded."""
+        ...
+
+    def watch(self) -> None:
+        """Count what they hold while they work, from now on."""
+        ...
+
+    def seen(self) -> tuple[int, int]:
+        """Most since then, of text and of decode; they count no more."""
+        ...
+
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts, in one call; company may change their last bits."""
         ...
@@ -78,7 +95,24 @@ class Stages(Protocol):
     def close(self) -> None: ...
 
 
-class LocalStages:
+class OwnProcess:
+    """Nothing runs beside this process."""
+
+    decodes_max = 1
+
+    def held_bytes(self) -> int:
+        """No process is beside this one."""
+        return 0
+
+    def watch(self) -> None:
+        """The engine counts what is here."""
+
+    def seen(self) -> tuple[int, int]:
+        """Nothing."""
+        return 0, 0
+
+
+class LocalStages(OwnProcess):
     """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles of at most that.
 
     Raises ConfigError where the VAE cannot do so (vllm-omni PR#7774). `vae` None: another process decodes.

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
-from tests.unit.engines.diffusion.asks import STEPS, asked, run
+from tests.unit.engines.diffusion.asks import STEPS, asked, picture, run
 
 from headway.core.artifacts import Denoised, StagePeaks
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.reports import DenoiseCoefficients
+from headway.core.request import Content, DenoiseShape
+from headway.cost.diffusion_memory import Limits, Peak, fitted, step_bytes
 from headway.engines.diffusion.engine import DiffusionEngine
-from headway.engines.diffusion.peaks import TensorCount, peaks_of
+from headway.engines.diffusion.peaks import TensorCount, held_of, peaks_of
 
 KIB = 1024
 Make = Callable[..., DiffusionEngine]
@@ -37,8 +41,8 @@ def test_tensors_are_counted_while_they_are_alive() -> None:
 
 def test_three_laps_tell_the_stages_apart_and_fewer_tell_nothing() -> None:
     laps, host = [(10, 50), (12, 40), (0, 100)], torch.device("cpu")
-    assert peaks_of(laps, torch.device("cuda")) == StagePeaks(12, 30, 88)  # its allocator sees all
-    assert peaks_of(laps, host) == StagePeaks(12, 2 * 30, 2 * 88)
+    assert peaks_of(laps, torch.device("cuda")) == StagePeaks(12, 30, 88, 40)  # its allocator sees all
+    assert peaks_of(laps, host) == StagePeaks(12, 2 * 30, 2 * 88, 2 * 40)
     assert peaks_of(laps[:1], host) == StagePeaks(0, 0, 0)
 
 
@@ -62,3 +66,27 @@ def test_a_plan_that_is_not_counted_costs_nothing_and_prompts_are_told(engine: M
     run(painter, [asked()])
     assert painter._laps == []
     assert run(painter, [asked()]).cached_bytes == painter.embeddings.bytes > 0
+
+
+# SPEC F4: a guided step of many tokens was predicted at up to twice what it holds.
+def test_a_guided_step_is_predicted_whether_its_passes_run_together_or_not(engine: Make) -> None:
+    cost = DenoiseCoefficients(0.0, 0.0, 0.0, 0.0, patch=4, text_tokens=16, passes=2)
+    shape = DenoiseShape(32, 32, passes=2)
+    painter = engine("flux")  # 64 tokens a picture: four are one pass, eight are not
+    seen = {n: counted(painter, n=n, deterministic=False)[1] for n in (1, 4, 8)}
+    limits = Limits(None, painter.joined_tokens_max)
+    found = fitted([Peak(shape, n, seen[n]) for n in (1, 4)], cost, limits)
+    assert step_bytes(found, cost, shape, 8) == pytest.approx(seen[8].step_bytes, rel=0.2)
+    told = fitted([Peak(shape, n, seen[n]) for n in (1, 4)], cost)
+    assert step_bytes(told, cost, shape, 8) > 1.6 * seen[8].step_bytes
+
+
+# SPEC F1
+def test_a_picture_to_begin_from_is_counted_before_the_steps(engine: Make) -> None:
+    content = Content("a red circle on a white background", pictures=(picture(),))
+    plain, edit = counted(engine("flux"))[1], counted(engine("flux"), content=content, strength=0.5)[1]
+    assert edit.begin_bytes > plain.begin_bytes > 0
+
+
+def test_a_process_tells_what_it_holds_itself() -> None:
+    assert held_of(torch.device("cpu")) > 10 * KIB * KIB

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.engines.diffusion.asks import asked, made, run
+from tests.unit.engines.diffusion.asks import STEPS, asked, made, run
 
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
 from headway.engines.diffusion.loading import LoadSettings, load
@@ -45,6 +46,21 @@ def test_a_stage_elsewhere_decodes_in_tiles_as_it_is_told(
     tiled = made(split, request)
     assert tiled == made(engine("flux", tile_pixels=TILED), request)
     assert tiled != made(engine("flux"), request)
+
+
+# SPEC G1, L-2
+def test_what_a_process_of_a_stage_holds_is_counted(
+    split: DiffusionEngine, engine: Callable[..., DiffusionEngine]
+) -> None:
+    request = asked()
+    row, new = DenoiseRow(0, 0, STEPS, STEPS), NewDenoise(0, request)
+    plan = DenoisePlan(1, 0, (row,), request.height, request.width, new=(new,))
+    here = engine("flux")
+    _, apart = split.run_counted(plan)
+    _, together = here.run_counted(plan)
+    assert apart.decode_bytes >= together.decode_bytes > 0  # and the latents and frames that travel
+    assert split.stage_bytes() > 50 << 20  # its weights, and the libraries that every process loads
+    assert (here.stage_bytes(), here.decodes_max, split.decodes_max) == (0, 1, 1)
 
 
 @pytest.mark.parametrize(("only", "absent"), [("text", "vae"), ("decode", "text_encoder_2")])
