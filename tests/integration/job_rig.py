@@ -11,7 +11,7 @@ from headway.adapters.gateway.job_ports import Durable, IdempotencyKey, JobKind,
 from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.webhooks.settings import WebhookSettings
 from headway.core.effects import Admitted, End, ErrorOut, Show
-from headway.core.evidence import WorkerMarks
+from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DiffusionRequest, FinishReason, Request
@@ -27,6 +27,7 @@ from headway.sched.jobs.params import BackoffParams, CheckpointParams, HookParam
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 TENANT, MODEL = TenantId("acme"), ModelId("wan")
 PATIENCE_S = 30.0
+STEP_NS = NS_PER_S // 5  # of the device
 
 
 class Painter:
@@ -41,6 +42,8 @@ class Painter:
         self.ends: list[ErrorOut] = []
         self.held: int | None = None
         self.leaving: set[RequestId] = set()
+        self.steps: dict[RequestId, int] = {}  # that ran, of the request that is open
+        self.record: Callable[[EvidenceRecord], None] = lambda _: None
         self._go = asyncio.Event()
 
     def hold(self, step: int | None) -> None:
@@ -55,6 +58,7 @@ class Painter:
         assert request.id not in self.open, "submitted twice"
         self.submitted.append(request)
         self.leaving.discard(request.id)
+        self.steps[request.id] = 0
         stream = Stream()
         self.open[request.id] = asyncio.get_running_loop().create_task(self._paint(request, stream))
         return stream
@@ -63,7 +67,8 @@ class Painter:
         denoiser = SyntheticDenoiser(DenoiserParams(step_ns=0, pixel_ns=0.0))
         try:
             if self.ends:
-                stream.put(End(request.id, FinishReason.REJECTED, self.ends.pop(0)))
+                marks = WorkerMarks(NodeId("rep-0"), 0, steps=2, device_ns=2 * STEP_NS)
+                stream.put(End(request.id, FinishReason.REJECTED, self.ends.pop(0), marks=marks))
                 return
             if request.allow_degrade:
                 left: list[tuple[Lessened, int | str]] = [("model", "wan-small"), ("steps", 8)]
@@ -81,6 +86,7 @@ class Painter:
                 row = DenoiseRow(1, step, 1, request.steps, request.n)
                 plan = DenoisePlan(done, step, (row,), request.height, request.width, new=new, save=save, show=show)
                 ran, new = denoiser.run(plan), ()
+                self.steps[request.id] += 1
                 if ran.failed:
                     fault = ran.failed[0]
                     stream.put(End(request.id, FinishReason.REJECTED, ErrorOut(400, fault.code, fault.message)))
@@ -108,6 +114,11 @@ class Painter:
     def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
         """Its reader is done."""
         self.open.pop(request).cancel()
+        steps = self.steps.pop(request)
+        model = next(one.model for one in reversed(self.submitted) if one.id == request)
+        marks = FrontMarks(request, TENANT, *(self.now_ns() for _ in range(3)), 0, None, None, self.now_ns(), 0)
+        worker = WorkerMarks(NodeId("rep-0"), 0, steps=steps, device_ns=steps * STEP_NS)
+        self.record(evidence_record(msgspec.structs.replace(marks, model=model), worker))
 
 
 class Rig:
@@ -195,6 +206,7 @@ async def desk(
     clock = Clock()
     painter = Painter(clock)
     opened = JobDesk(given or settings(folder), storage or StorageSettings(), painter, clock)
+    painter.record = opened.observe
     await opened.open()
     opened.begin()
     try:

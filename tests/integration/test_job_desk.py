@@ -673,13 +673,98 @@ def test_tokens_of_text_are_metered_by_tenant_and_model_and_outlive_a_stop(tmp_p
         await rig.desk.tokens.flush()
         rows = await rig.durable.meters.usage(UsageQuery(None, "2000-01-01", "2999-01-01"))
         assert [(one.tenant, one.model, one.requests, one.gpu_seconds) for one in rows] == [
-            ("a", "llm", 3, 3.0),
+            ("a", "llm", 3, 4.0),  # a picture that nobody kept cost its device time
             ("b", "llm", 1, 1.0),
         ]
         assert [(one.prompt_tokens, one.cached_tokens, one.output_tokens) for one in rows] == [(30, 12, 15), (10, 4, 5)]
 
     on_desk(tmp_path, first)
     on_desk(tmp_path, second)
+
+
+async def _used(rig: Rig) -> list[tuple[float, int, int]]:
+    rows = await rig.durable.meters.usage(EVER)
+    return [(round(one.gpu_seconds, 1), one.frames, one.requests) for one in rows]
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_a_job_that_is_cancelled_while_it_runs_costs_the_device_time_that_it_took(tmp_path: Path, how: str) -> None:
+    # SPEC H6
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(3)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 30)
+        await (rig.jobs.cancel if how == "cancel" else rig.jobs.delete)("video_1", TENANT)
+
+        async def is_metered() -> bool:
+            return await _used(rig) == [(0.6, 0, 0)]
+
+        await rig.until(is_metered, "three steps are metered")
+
+    on_desk(tmp_path, test)
+
+
+def test_a_job_that_is_cancelled_after_it_was_saved_is_metered_once(tmp_path: Path) -> None:
+    # SPEC H6
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(8)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 80)
+        assert [name for name in rig.objects() if "checkpoint" in name]
+        await rig.jobs.cancel("video_1", TENANT)
+
+        async def is_metered() -> bool:
+            return await _used(rig) == [(1.6, 0, 0)]
+
+        await rig.until(is_metered, "eight steps are metered")
+        rig.painter.hold(None)
+        await rig.jobs.retry("video_1", TENANT)
+        await rig.over("video_1")
+        assert await _used(rig) == [(3.6, 4, 1)]  # and what its second life took
+
+    on_desk(tmp_path, test)
+
+
+def test_a_job_that_fails_costs_its_device_time_and_makes_no_picture(tmp_path: Path) -> None:
+    # SPEC H6
+    async def test(rig: Rig) -> None:
+        end = ErrorOut(500, "out_of_memory", "the decode does not fit")
+        rig.painter.ends = [end]
+        await rig.jobs.create(rig.new("video_1"))
+        assert (await rig.over("video_1")).status == "failed"
+        assert await _used(rig) == [(0.4, 0, 0)]
+
+    on_desk(tmp_path, test)
+
+
+def test_pictures_that_nobody_kept_cost_their_device_time_and_those_that_are_kept_not_twice(tmp_path: Path) -> None:
+    # SPEC H6: the client left, or a step failed
+    def ended(request: str, device_ns: int) -> EvidenceRecord:
+        marks = FrontMarks(RequestId(request), TENANT, 0, 0, 0, 0, None, None, 5, 0, model=MODEL)
+        return evidence_record(marks, WorkerMarks(NodeId("rep-0"), 0, steps=1, device_ns=device_ns))
+
+    async def test(rig: Rig) -> None:
+        await rig.durable.pictures.keep(rig.new("img_1", "image"), [KeptPicture(0, "image/png", b"png", 7)], 1.5)
+        rig.desk.observe(ended("img_1", 3 * 10**9 // 2))
+        rig.desk.observe(ended("img_2", 10**9))
+        await rig.desk.tokens.flush()
+        (used,) = await rig.durable.meters.usage(EVER)
+        assert (used.gpu_seconds, used.images, used.requests) == (2.5, 1, 1)
+
+    on_desk(tmp_path, test)
+
+
+def test_pictures_that_could_not_be_kept_are_metered_by_their_end(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        tokens, request = rig.desk.tokens, RequestId("img_1")
+        tokens.metered(request)
+        tokens.unmetered(request)
+        marks = FrontMarks(request, TENANT, 0, 0, 0, 0, None, None, 5, 0, model=MODEL)
+        rig.desk.observe(evidence_record(marks, WorkerMarks(NodeId("rep-0"), 0, steps=1, device_ns=10**9)))
+        await tokens.flush()
+        assert [one.gpu_seconds for one in await rig.durable.meters.usage(EVER)] == [1.0]
+
+    on_desk(tmp_path, test)
 
 
 def answered(tenant: str = "a") -> EvidenceRecord:

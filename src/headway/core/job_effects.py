@@ -70,6 +70,7 @@ class FailRow(msgspec.Struct, frozen=True, tag=True):
     state: JobState
     code: str
     message: str
+    device_ns: Ns = 0  # of all attempts that counted: metered, though it made nothing
 
 
 class RequeueRow(msgspec.Struct, frozen=True, tag=True):

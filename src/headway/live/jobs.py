@@ -21,6 +21,7 @@ from headway.adapters.webhooks.send import Webhooks
 from headway.core.effects import WakeAt
 from headway.core.errors import CapacityError
 from headway.core.events import TimerFired
+from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId
 from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, SweepObjects
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
@@ -77,7 +78,7 @@ class JobDesk:
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
         answers = AnswerDesk(tables, now_ns, self._settings.answers_ns)
-        pictures, meters = PictureDesk(tables, store, now_ns), MeterDesk(tables)
+        pictures, meters = PictureDesk(tables, store, now_ns, self.tokens), MeterDesk(tables)
         return Durable(clients, pictures, answers, meters, QueueDesk(tables, self.feed, now_ns))
 
     async def open(self) -> None:
@@ -88,6 +89,11 @@ class JobDesk:
         self._begin(self.tokens.run())
         if freed:
             log.info("%d jobs of an earlier life of this gateway go on", freed)
+
+    def observe(self, record: EvidenceRecord) -> None:
+        """A request of this gateway is over, a job's or a client's."""
+        if not self._runs.spending.observe(record):
+            self.tokens.observe(record)
 
     def states(self) -> list[tuple[str, int]]:
         """Jobs by state, at most a few seconds old where somebody reads them regularly: reading them reads anew."""

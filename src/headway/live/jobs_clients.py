@@ -28,12 +28,13 @@ from headway.adapters.jobs.records import JobRecord, NewRecord
 from headway.adapters.storage.keys import job_prefix, object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.adapters.webhooks.send import Webhooks
-from headway.core.errors import RequestError
+from headway.core.errors import CapacityError, RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.jobs import OVER, JobEvent, JobStored, RowLost, SaveAsked
 from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.live.jobs_table import Tables
+from headway.live.jobs_usage import TokenMeter
 
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 _Then = Literal["is lost", "is saved", "waits"]  # what a client's write means for a job
@@ -187,8 +188,8 @@ class ClientDesk:
 class PictureDesk:
     """`Pictures`."""
 
-    def __init__(self, tables: Tables, store: ObjectStore, now_ns: Callable[[], Ns]) -> None:
-        self._tables, self._store, self._now_ns = tables, store, now_ns
+    def __init__(self, tables: Tables, store: ObjectStore, now_ns: Callable[[], Ns], meter: TokenMeter) -> None:
+        self._tables, self._store, self._now_ns, self._meter = tables, store, now_ns, meter
 
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
         """See the port."""
@@ -201,7 +202,15 @@ class PictureDesk:
             )
         record = _record(new, msgspec.msgpack.encode(request))
         device_ns, clients = ns_from_s(gpu_seconds), self._tables.clients
-        kept = await self._tables.ask(lambda: clients.insert_completed(record, stored, device_ns, self._now_ns()))
+        self._meter.metered(request.id)
+        try:
+            # Shielded: who is cancelled here finds it stored and metered, or neither.
+            kept = await asyncio.shield(
+                self._tables.ask(lambda: clients.insert_completed(record, stored, device_ns, self._now_ns()))
+            )
+        except (RequestError, CapacityError):
+            self._meter.unmetered(request.id)
+            raise
         return kept.view()
 
 

@@ -31,17 +31,18 @@ def ended(end: End) -> Outcome:
     """What an end without a result means for the job."""
     error = end.error or _silent(end)
     code = error.code or "error"
+    device_ns = 0 if end.marks is None else end.marks.device_ns
     if end.reason is FinishReason.CANCELLED:
         return Outcome("interrupted", code, error.message)
     if code == BAD_CHECKPOINT:
         return Outcome("unfit", code, error.message)
     if code in _OWN_FAULTS or (400 <= error.status < 500 and error.status not in (408, 429)):
-        return Outcome("failed", code, error.message)
+        return Outcome("failed", code, error.message, device_ns=device_ns)
     if error.status in (408, 429, 503):
         if not error.waiting_helps or end.reason is FinishReason.DEADLINE:
-            return Outcome("failed", code, error.message)
+            return Outcome("failed", code, error.message, device_ns=device_ns)
         return Outcome("refused", code, error.message, (error.retry_after_ms or 0) * NS_PER_MS)
-    return Outcome("broken", code, error.message)
+    return Outcome("broken", code, error.message, device_ns=device_ns)
 
 
 def _silent(end: End) -> ErrorOut:

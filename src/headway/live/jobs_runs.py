@@ -11,7 +11,7 @@ from headway.adapters.gateway.job_ports import OutputKind
 from headway.adapters.gateway.ports import TokenStream
 from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.table import JobInput
-from headway.adapters.storage.keys import job_prefix, object_key
+from headway.adapters.storage.keys import job_prefix
 from headway.adapters.storage.objects import ObjectStore
 from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
@@ -21,8 +21,10 @@ from headway.core.job_effects import StartJob, StopJob
 from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClosed, RowLost
 from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
 from headway.core.units import Ns
+from headway.live.jobs_attempt import Attempt
 from headway.live.jobs_ends import ended, media_type
 from headway.live.jobs_sheets import MEDIA_TYPE, sheets
+from headway.live.jobs_spent import Spending
 from headway.live.jobs_table import Tables
 from headway.sched.admission.protocol import Lessened, lessened
 
@@ -44,44 +46,22 @@ class FrontDoor(Protocol):
     def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None: ...
 
 
-class _Attempt:
-    """One attempt that runs here."""
-
-    def __init__(self, start: StartJob) -> None:
-        self.row, self.save_every = start.row, start.save_every
-        self.is_stopped = False
-        self.is_submitted = False
-        self.first: tuple[int, Ns] | None = None  # steps and time of the first progress
-        self.done = start.row.begun
-        self.made: dict[tuple[str, int], Made] = {}
-        self.checkpoints: list[str] = []  # keys, oldest first
-
-    def key(self, name: str) -> str:
-        """Of an object of this attempt."""
-        return object_key(self.row.tenant, self.row.job, self.row.attempt, name)
-
-    def device_ns(self, at_ns: Ns) -> Ns:
-        """Estimated from its steps so far; the first one came without a time to compare with."""
-        if self.first is None or self.done <= self.first[0]:
-            return 0
-        return (at_ns - self.first[1]) * (self.done - self.row.begun) // (self.done - self.first[0])
-
-
 class JobRuns:
     """Answers every `start` with exactly one JobEnded."""
 
     def __init__(self, front: FrontDoor, tables: Tables, store: ObjectStore, feed: Feed, epoch_ns: int) -> None:
         self._front, self._tables, self._store, self._feed = front, tables, store, feed
         self._epoch_ns = epoch_ns  # Unix time of run start: requests speak in time of the run, the table does not
-        self._attempts: dict[RequestId, _Attempt] = {}
+        self._attempts: dict[RequestId, Attempt] = {}
         self._tasks: dict[RequestId, asyncio.Task[Outcome]] = {}
         self._cleaning: set[asyncio.Task[None]] = set()
         self._stored: dict[tuple[RequestId, int], list[StoredOutput]] = {}
+        self.spending = Spending(tables, lambda: front.now_ns() + epoch_ns)
 
     def start(self, effect: StartJob) -> None:
         """Begin an attempt."""
         row = effect.row
-        attempt = self._attempts[row.job] = _Attempt(effect)
+        attempt = self._attempts[row.job] = Attempt(effect)
         task = self._tasks[row.job] = asyncio.get_running_loop().create_task(self._live(attempt))
         task.add_done_callback(lambda done: self._ended(row, done))
 
@@ -142,15 +122,17 @@ class JobRuns:
 
     async def close(self) -> None:
         """Give up what runs: the leases end by themselves."""
-        for tasks in (self._tasks.values(), self._cleaning):  # what runs may leave something to clean
+        for tasks in (self._tasks.values(), self._cleaning, self.spending.tasks):  # what runs may leave something
             for task in (open_tasks := list(tasks)):
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
 
-    async def _live(self, attempt: _Attempt) -> Outcome:
+    async def _live(self, attempt: Attempt) -> Outcome:
         row = attempt.row
         try:
-            return await self._outcome(attempt)
+            outcome = await self._outcome(attempt)
+            attempt.outcome = outcome.kind
+            return outcome
         finally:
             if attempt.is_submitted:
                 self._front.closed(row.job, None, 0)
@@ -158,7 +140,7 @@ class JobRuns:
                 self._tidy(self._forget(job_prefix(row.tenant, row.job), row.job))
             del self._attempts[row.job], self._tasks[row.job]
 
-    async def _outcome(self, attempt: _Attempt) -> Outcome:
+    async def _outcome(self, attempt: Attempt) -> Outcome:
         row = attempt.row
         found = await self._tables.ask(lambda: self._tables.node.input(row.job))
         if found is None:
@@ -168,17 +150,19 @@ class JobRuns:
             return Outcome("unfit", BAD_CHECKPOINT, f"its checkpoint at step {row.begun} is not in the object store")
         if checkpoint is not None and found.checkpoint is not None:
             attempt.checkpoints.append(found.checkpoint)
+        await self.spending.let_go(row.job)
         if attempt.is_stopped:
             return Outcome("interrupted")
         request = self._placed(found, attempt, checkpoint)
         stream = self._front.submit(request, request.arrived_ns, request.arrived_ns)
         attempt.is_submitted = True
+        self.spending.submitted(attempt)
         end = await self._follow(attempt, request, stream)
         if end.reason is not FinishReason.STOP or end.error is not None:
             return ended(end)
         return await self._kept(attempt, request, end)
 
-    def _placed(self, found: JobInput, attempt: _Attempt, checkpoint: bytes | None) -> DiffusionRequest:
+    def _placed(self, found: JobInput, attempt: Attempt, checkpoint: bytes | None) -> DiffusionRequest:
         """In this run's time, and from where it was. What is in a checkpoint was made by its own steps and model: it
         goes on with those, whatever admission would take away now."""
         request = msgspec.msgpack.decode(found.body, type=DiffusionRequest)
@@ -201,7 +185,7 @@ class JobRuns:
             save_every=attempt.save_every,
         )
 
-    async def _follow(self, attempt: _Attempt, request: DiffusionRequest, stream: TokenStream) -> End:
+    async def _follow(self, attempt: Attempt, request: DiffusionRequest, stream: TokenStream) -> End:
         while True:
             for item in await stream.next():
                 if isinstance(item, Show):
@@ -211,11 +195,11 @@ class JobRuns:
                 elif isinstance(item, End):
                     return item
 
-    async def _degraded(self, attempt: _Attempt, item: Admitted) -> None:
+    async def _degraded(self, attempt: Attempt, item: Admitted) -> None:
         row, body = attempt.row, msgspec.json.encode(dict(item.degraded))
         await self._tables.ask(lambda: self._tables.node.degrade(row.job, row.attempt, body))
 
-    async def _shown(self, attempt: _Attempt, request: DiffusionRequest, item: Show) -> None:
+    async def _shown(self, attempt: Attempt, request: DiffusionRequest, item: Show) -> None:
         row, now_ns = attempt.row, self._front.now_ns()
         attempt.done = max(attempt.done, item.done)
         if attempt.first is None and item.done:
@@ -233,7 +217,7 @@ class JobRuns:
     def _progress(self, row: JobRow, state: JobState, done: int) -> None:
         self._feed(lambda at_ns: JobProgressed(at_ns, "front", row.job, row.attempt, state, done))
 
-    async def _save(self, attempt: _Attempt, made: Made, began_ns: Ns) -> None:
+    async def _save(self, attempt: Attempt, made: Made, began_ns: Ns) -> None:
         """Store a checkpoint. One that cannot be stored costs steps after a crash, and nothing else."""
         row, key = attempt.row, attempt.key(f"{CHECKPOINT}{made.steps}")
         device_ns = attempt.device_ns(began_ns)
@@ -244,13 +228,14 @@ class JobRuns:
                 lambda at_ns: JobSaved(at_ns, "store", row.job, row.attempt, made.steps, key, took_ns, device_ns)
             )
             attempt.checkpoints.append(key)
+            attempt.saved_ns = device_ns
             # The row may still name the one before this; the one before that is named by nobody.
             old, attempt.checkpoints = attempt.checkpoints[:-2], attempt.checkpoints[-2:]
             await self._store.delete(old)
         except CapacityError as error:
             log.warning("job %s: no checkpoint at step %d: %s", row.job, made.steps, error)
 
-    async def _preview(self, attempt: _Attempt, request: DiffusionRequest, made: Made) -> None:
+    async def _preview(self, attempt: Attempt, request: DiffusionRequest, made: Made) -> None:
         row = attempt.row
         try:
             output = await self._put(attempt, "preview", made, request.content.form)
@@ -258,12 +243,12 @@ class JobRuns:
         except CapacityError as error:
             log.warning("job %s: no preview %d: %s", row.job, made.index, error)
 
-    async def _put(self, attempt: _Attempt, kind: OutputKind, made: Made, form: str) -> StoredOutput:
+    async def _put(self, attempt: Attempt, kind: OutputKind, made: Made, form: str) -> StoredOutput:
         key = attempt.key(f"{kind}-{made.index}")
         await self._store.put(key, made.body)
         return StoredOutput(kind, made.index, media_type(made.body, form), len(made.body), key, made.seed)
 
-    async def _kept(self, attempt: _Attempt, request: DiffusionRequest, end: End) -> Outcome:
+    async def _kept(self, attempt: Attempt, request: DiffusionRequest, end: End) -> Outcome:
         """Store what was made, then the row may be completed."""
         row = attempt.row
         self._progress(row, "upload", row.steps)
@@ -284,7 +269,7 @@ class JobRuns:
         frames = 0 if images else request.frames
         return Outcome("completed", device_ns=device_ns, images=images, frames=frames)
 
-    async def _sheets(self, attempt: _Attempt, video: Made) -> list[StoredOutput]:
+    async def _sheets(self, attempt: Attempt, video: Made) -> list[StoredOutput]:
         made = await asyncio.to_thread(sheets, video.body)
         if made is None:
             return []

@@ -1,4 +1,7 @@
-"""Tokens of text requests, metered per tenant and model (SPEC H6): gathered here, and written soon after."""
+"""What requests used, metered per tenant and model (SPEC H6): gathered here, and written soon after.
+
+Jobs, and pictures that are kept, are metered in the transaction that stores them.
+"""
 
 import asyncio
 import logging
@@ -8,6 +11,7 @@ from typing import Final
 from headway.adapters.gateway.tally import Tally
 from headway.core.errors import CapacityError
 from headway.core.evidence import EvidenceRecord
+from headway.core.ids import RequestId
 from headway.core.units import Ns
 from headway.live.jobs_table import Tables
 
@@ -25,10 +29,21 @@ class TokenMeter:
         self._tables, self._now_ns = tables, now_ns
         self._tally = Tally()
         self._some = asyncio.Event()
+        self._metered: set[RequestId] = set()
+
+    def metered(self, request: RequestId) -> None:
+        """Its pictures are being kept, and metered with that: what is told of its end counts no more."""
+        self._metered.add(request)
+
+    def unmetered(self, request: RequestId) -> None:
+        """They could not be kept."""
+        self._metered.discard(request)
 
     def observe(self, record: EvidenceRecord) -> None:
         """A request ended."""
-        if self._tally.observe(record, self._now_ns()):
+        if record.request in self._metered:
+            self._metered.remove(record.request)
+        elif self._tally.observe(record, self._now_ns()):
             self._some.set()
 
     async def flush(self) -> bool:

@@ -229,7 +229,7 @@ class Running:
         jobs.replicas = lambda model: painters.get(model, 1)
         await jobs.open()
         self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held
-        self.live.serving.on_record(jobs.tokens.observe)
+        self.live.serving.on_record(jobs.observe)
         return jobs
 
     def _kept(self) -> Durable | Meters:

@@ -61,10 +61,18 @@ def test_text_is_counted_by_day_tenant_and_model() -> None:
     assert calendar.meters.since == 20_000 * 86_400
 
 
-def test_what_no_replica_had_and_pictures_are_not_counted_as_text() -> None:
+def test_what_no_replica_had_is_not_counted() -> None:
     calendar = Calendar()
-    calendar.observe(ended("a", replica=None), ended("a", tokens=None), ended("a", model=None))
+    calendar.observe(ended("a", replica=None), ended("a", model=None))
     assert calendar.rows() == []
+
+
+def test_pictures_that_nobody_kept_are_counted_by_their_device_time_alone() -> None:
+    # SPEC H6
+    calendar = Calendar()
+    calendar.observe(ended("a", tokens=None))
+    (row,) = asyncio.run(calendar.meters.usage(UsageQuery(None, "2000-01-01", "2999-01-01")))
+    assert (row.gpu_seconds, row.requests, row.images, row.output_tokens) == (1.0, 0, 0, 0)
 
 
 def test_days_that_no_query_reaches_are_forgotten() -> None:

@@ -1,4 +1,4 @@
-"""What text requests used, counted from their evidence by day (UTC), tenant and model (SPEC H6)."""
+"""What requests used, counted from their evidence by day (UTC), tenant and model (SPEC H6)."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -39,17 +39,21 @@ class Tally:
         self.sums: dict[Place, dict[str, int]] = {}
 
     def observe(self, record: EvidenceRecord, unix_ns: Ns) -> bool:
-        """A request ended. False for what is not counted: no replica had it, or it is of pictures, which are metered
-        with what they make."""
-        if record.prompt_tokens is None or record.replica is None or record.model is None:
+        """A request ended. False where there is nothing to count. Of pictures this counts the device's time alone:
+        those that are kept are metered with what they are, and must not come here."""
+        if record.replica is None or record.model is None:
             return False
-        counts = dict.fromkeys(COUNTED, 0) | {
-            "device_ns": round((record.device_ms or 0.0) * NS_PER_MS),
-            "requests": 1,
-            "prompt_tokens": record.prompt_tokens,
-            "cached_tokens": record.cached_tokens,
-            "output_tokens": record.output_tokens,
-        }
+        device_ns = round((record.device_ms or 0.0) * NS_PER_MS)
+        counts = dict.fromkeys(COUNTED, 0) | {"device_ns": device_ns}
+        if record.prompt_tokens is not None:
+            counts |= {
+                "requests": 1,
+                "prompt_tokens": record.prompt_tokens,
+                "cached_tokens": record.cached_tokens,
+                "output_tokens": record.output_tokens,
+            }
+        elif not device_ns:
+            return False
         self.add((day_of(unix_ns), record.tenant, record.model), counts)
         return True
 

@@ -18,7 +18,7 @@ from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
 from headway.adapters.jobs.records import JobRecord, NewRecord, less_of, record
 from headway.adapters.jobs.table import NODE_COLUMNS, Retention, is_open, job_row
 from headway.adapters.jobs.tables import inputs, jobs, outputs
-from headway.adapters.jobs.usage import add_usage
+from headway.adapters.jobs.usage import add_spent, add_usage
 from headway.core.errors import CapacityError, RequestError
 from headway.core.ids import ModelId
 from headway.core.jobs import JobRow
@@ -134,7 +134,8 @@ class ClientTable:
         return round(self._database.run(lambda c: c.execute(total).scalar()) or 0)
 
     def cancel(self, job: str, tenant: str | None, now_ns: Ns) -> Taken | None:
-        """End an open one, whoever runs it (InvokeAI#6049: by id and state, so never another one)."""
+        """End an open one, whoever runs it (InvokeAI#6049: by id and state, so never another one). Its checkpoints
+        are metered; who runs it adds the rest (`UsageTable.spent`)."""
         values = {
             "state": "cancelled",
             "owner": None,
@@ -146,7 +147,10 @@ class ClientTable:
 
         def work(connection: Connection) -> Taken | None:
             found = change(connection, job, tenant, [is_open()], values)
-            if found is not None and found.attempt is not None:
+            if found is not None and found.row is not None:
+                row = found.row
+                model = ran(row.model, less_of(found.record.degraded))
+                add_spent(connection, day_of(now_ns), row.tenant, model, row.device_ns)
                 store_hook(connection, job, now_ns)
             return found
 

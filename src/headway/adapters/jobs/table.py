@@ -18,7 +18,7 @@ from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.records import less_of
 from headway.adapters.jobs.tables import inputs, jobs
-from headway.adapters.jobs.usage import add_usage
+from headway.adapters.jobs.usage import add_spent, add_usage
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
 from headway.core.jobs import OVER, JobRow, JobState
@@ -206,7 +206,7 @@ class NodeTable:
         return self._database.run(work)
 
     def fail(self, effect: FailRow, now_ns: Ns) -> bool:
-        """The end without a result. What was spent up to its checkpoint is not charged."""
+        """The end without a result: what it took is metered, and nothing else."""
         failed = (
             update(jobs)
             .where(self._own(effect.job, effect.attempt))
@@ -215,14 +215,18 @@ class NodeTable:
                 owner=None,
                 error_code=effect.code[:64],
                 error_message=plain(effect.message),
+                device_ns=effect.device_ns,
                 ended_ns=now_ns,
                 expires_ns=now_ns + self._retention.objects_ns,
             )
+            .returning(jobs.c.tenant, jobs.c.model, jobs.c.degraded)
         )
 
         def work(connection: Connection) -> bool:
-            if connection.execute(failed).rowcount != 1:
+            row = connection.execute(failed).one_or_none()
+            if row is None:
                 return False
+            add_spent(connection, day_of(now_ns), row.tenant, ran(row.model, less_of(row.degraded)), effect.device_ns)
             store_hook(connection, effect.job, now_ns)
             return True
 

@@ -3,14 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection, func, literal, select, tuple_
+import msgspec
+from sqlalchemy import Connection, func, literal, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import Place, Usage, UsageQuery
-from headway.adapters.gateway.tally import COUNTED, used
+from headway.adapters.gateway.tally import COUNTED, day_of, used
 from headway.adapters.jobs.connect import Database
-from headway.adapters.jobs.tables import usage
+from headway.adapters.jobs.tables import jobs, usage
+from headway.core.ids import ModelId
+from headway.core.jobs import JobRow
+from headway.core.units import Ns
 
 
 def add_usage(connection: Connection, day: str, tenant: str, model: str, counts: Mapping[str, int]) -> None:
@@ -19,6 +23,22 @@ def add_usage(connection: Connection, day: str, tenant: str, model: str, counts:
     row = new(usage).values(day=day, tenant=tenant, model=model, **counts)
     more = {name: usage.c[name] + value for name, value in counts.items()}
     connection.execute(row.on_conflict_do_update(index_elements=["day", "tenant", "model"], set_=more))
+
+
+def add_spent(connection: Connection, day: str, tenant: str, model: str, device_ns: int) -> None:
+    """Add the device time of what came to no result."""
+    if device_ns:
+        counts = {"device_ns": device_ns, "images": 0, "frames": 0, "requests": 0}
+        add_usage(connection, day, tenant, model, counts)
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What an attempt took that came to no result. `row`: as it was claimed."""
+
+    row: JobRow
+    model: ModelId  # that ran
+    device_ns: Ns
+    saved_ns: Ns  # of that, what went into the row with checkpoints
 
 
 class UsageTable:
@@ -33,6 +53,28 @@ class UsageTable:
         def work(connection: Connection) -> None:
             for (day, tenant, model), counts in counted.items():
                 add_usage(connection, day, tenant, model, counts)
+
+        self._database.run(work)
+
+    def spent(self, spent: Spent, now_ns: Ns) -> None:
+        """Meter what an attempt took that its client cancelled while it ran, less what its row had of it by then: the
+        cancel metered that. Asked again, it adds nothing, unless the job is deleted."""
+        found = (
+            select(jobs.c.state, jobs.c.attempt, jobs.c.device_ns).where(jobs.c.id == spent.row.job).with_for_update()
+        )
+        told = update(jobs).where(jobs.c.id == spent.row.job).values(device_ns=spent.row.device_ns + spent.device_ns)
+
+        def work(connection: Connection) -> None:
+            row = connection.execute(found).one_or_none()
+            if row is None:
+                more_ns = spent.device_ns - spent.saved_ns
+            elif (row.state, row.attempt) == ("cancelled", spent.row.attempt):
+                more_ns = spent.row.device_ns + spent.device_ns - row.device_ns
+            else:
+                return  # it goes on somewhere, or was metered with its end
+            if more_ns > 0:
+                add_spent(connection, day_of(now_ns), spent.row.tenant, spent.model, more_ns)
+                connection.execute(told)
 
         self._database.run(work)
 

@@ -83,7 +83,7 @@ class Runs:
             self._write(run, RequeueRow(row.job, row.attempt, event.at_ns, row.failures - 1, "the gateway ends"))
         elif row.failures > self._params.attempts_max:
             story = f"job {row.job} was begun {row.failures - 1} times and came to no checkpoint and no end; retry it"
-            self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story))
+            self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story, row.device_ns))
         else:
             self._out.append(StartJob(row, self.cadence.every(row)))
 
@@ -205,11 +205,11 @@ class Runs:
 
     def _end(self, run: _Run, outcome: Outcome, at_ns: Ns) -> _End:
         row, code = run.row, outcome.code
+        device_ns = row.device_ns + outcome.device_ns
         if outcome.kind == "completed":
-            device_ns = row.device_ns + outcome.device_ns
             return CompleteRow(row.job, row.attempt, device_ns, outcome.images, outcome.frames)
         if outcome.kind == "failed":
-            return FailRow(row.job, row.attempt, "failed", code, outcome.message)
+            return FailRow(row.job, row.attempt, "failed", code, outcome.message, device_ns)
         reason = f"{code}: {outcome.message}" if code else outcome.message
         if outcome.kind == "unfit":
             return self._anew(run, reason, at_ns)
@@ -220,7 +220,7 @@ class Runs:
             return RequeueRow(row.job, row.attempt, at_ns + wait_ns, run.failures - 1, reason)
         if run.failures >= self._params.attempts_max:
             story = f"attempt {run.failures} of jobs.attempts_max = {self._params.attempts_max}: {reason}"
-            return FailRow(row.job, row.attempt, "lost", "lost", story)
+            return FailRow(row.job, row.attempt, "lost", "lost", story, device_ns)
         return RequeueRow(row.job, row.attempt, at_ns + backoff.wait_ns(row.job, run.failures), run.failures, reason)
 
     def _anew(self, run: _Run, reason: str, at_ns: Ns) -> _End:

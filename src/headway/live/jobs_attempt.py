@@ -1,0 +1,35 @@
+"""One attempt of a job that runs at this gateway."""
+
+import asyncio
+
+from headway.adapters.storage.keys import object_key
+from headway.core.artifacts import Made
+from headway.core.job_effects import StartJob
+from headway.core.jobs import OutcomeKind
+from headway.core.units import Ns
+
+
+class Attempt:
+    """From its claim until nobody works on it."""
+
+    def __init__(self, start: StartJob) -> None:
+        self.row, self.save_every = start.row, start.save_every
+        self.is_stopped = False
+        self.is_submitted = False
+        self.first: tuple[int, Ns] | None = None  # steps and time of the first progress
+        self.done = start.row.begun
+        self.made: dict[tuple[str, int], Made] = {}
+        self.checkpoints: list[str] = []  # keys, oldest first
+        self.saved_ns: Ns = 0  # its device time as the row has it
+        self.outcome: OutcomeKind | None = None
+        self.is_let_go = asyncio.Event()  # the front and its replica have done with the request
+
+    def key(self, name: str) -> str:
+        """Of an object of this attempt."""
+        return object_key(self.row.tenant, self.row.job, self.row.attempt, name)
+
+    def device_ns(self, at_ns: Ns) -> Ns:
+        """Estimated from its steps so far; the first one came without a time to compare with."""
+        if self.first is None or self.done <= self.first[0]:
+            return 0
+        return (at_ns - self.first[1]) * (self.done - self.row.begun) // (self.done - self.first[0])
