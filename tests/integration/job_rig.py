@@ -41,6 +41,7 @@ class Painter:
         self.open: dict[RequestId, asyncio.Task[None]] = {}
         self.ends: list[ErrorOut] = []
         self.held: int | None = None
+        self.is_deep = False  # in a step that takes longer than anybody waits
         self.leaving: set[RequestId] = set()
         self.steps: dict[RequestId, int] = {}  # that ran, of the request that is open
         self.record: Callable[[EvidenceRecord], None] = lambda _: None
@@ -105,6 +106,8 @@ class Painter:
     def cancel(self, request: RequestId, *, saves: bool = False) -> None:
         """At the next step boundary, or once the next step is saved."""
         self.cancelled.append(request)
+        if self.is_deep:
+            return
         if saves:
             self.leaving.add(request)
             self.hold(self.held)  # who waits looks again

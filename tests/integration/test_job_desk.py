@@ -527,6 +527,29 @@ def test_what_is_cancelled_at_one_gateway_stops_soon_at_the_one_that_runs_it(
     asyncio.run(test())
 
 
+def test_a_gateway_that_ends_within_a_long_step_gives_its_jobs_back_at_once(tmp_path: Path, shared_table: str) -> None:
+    # SPEC H3: nobody waits for a lease, and what was saved before is not done again
+    async def test() -> None:
+        shared = settings(tmp_path, url=shared_table, lease_s=1000.0)
+        store = StorageSettings(str(tmp_path / "objects"))
+        async with desk(tmp_path, shared, store, 0.05) as ending:
+            ending.painter.hold(7)
+            new = ending.new("video_deep")
+            await ending.jobs.create(new)
+            await ending.at("video_deep", 70)
+            ending.painter.is_deep = True
+        async with desk(tmp_path, shared, store) as other:
+            view = await other.over("video_deep")
+            assert (view.status, view.attempts) == ("completed", 2)
+            (request,) = other.painter.submitted
+            assert request.begun >= 6
+            video = await other.jobs.content("video_deep", TENANT, "video")
+            assert video is not None
+            assert video.body == painted(new.request)
+
+    asyncio.run(test())
+
+
 def test_a_table_that_goes_away_for_a_while_loses_and_doubles_nothing(tmp_path: Path) -> None:
     # SPEC H3
     async def test(table: Server) -> None:

@@ -599,6 +599,20 @@ def test_a_paused_job_stays_with_who_runs_it_until_it_is_saved(database: Databas
     assert (back.row.begun, back.row.failures, back.record.is_claimed) == (6, 0, False)
 
 
+def test_a_process_that_ends_gives_back_its_own_rows_and_counts_no_failure(database: Database) -> None:
+    node, clients = tables(database)
+    other, _ = tables(database, "gw-2")
+    for number in range(3):
+        clients.insert(new(f"job-{number}"), number)
+    taken(node, "job-0")
+    taken(node, "job-1")
+    taken(other, "job-2")
+    assert complete(node, "job-1")
+    assert node.give_back() == 1
+    assert [(row.job, row.failures) for row in other.claimable(9, S)[0]] == [("job-0", 0)]
+    assert not node.keep(KeepRow(RequestId("job-0"), 1, 30 * S, "denoise", 3))
+
+
 def test_a_paused_job_whose_gateway_is_dead_waits_from_its_last_checkpoint(database: Database) -> None:
     node, clients = tables(database)
     places, job = Places(database), RequestId("job-1")

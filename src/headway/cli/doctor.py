@@ -3,14 +3,12 @@
 Probes gather facts (they touch the machine); `judge` turns facts into findings and touches nothing.
 """
 
-import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +19,7 @@ import typer
 
 from headway.adapters.models import DEFAULT_MODEL, list_models
 from headway.cli import EXIT_FAILED
+from headway.cli.doctor_state import long_steps, paused
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -73,6 +72,7 @@ class Facts(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     pictures: dict[str, str | None] = {}  # packages that models of pictures and videos need, and their versions
     paused: tuple[str, ...] = ()  # models whose queue of jobs is paused in the job table of this user; `*`: all
+    long_steps: tuple[str, ...] = ()  # what the last `headway serve` of this user said of steps and `server.shutdown_s`
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -99,6 +99,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_uv(facts),
         *_judge_overlap(facts),
         *_judge_queue(facts),
+        *_judge_shutdown(facts),
     ]
 
 
@@ -197,6 +198,11 @@ def _judge_queue(facts: Facts) -> list[Finding]:
     return [Finding("queue", "note", found, "POST /v1/queue/resume lets them go on")]
 
 
+def _judge_shutdown(facts: Facts) -> list[Finding]:
+    advice = "raise server.shutdown_s, so that jobs are saved where they are when the server ends"
+    return [Finding("shutdown", "note", story, advice) for story in facts.long_steps]
+
+
 def gather() -> Facts:
     """Look at this machine; torch is asked in a process of its own, which a broken build may take down."""
     return Facts(
@@ -214,7 +220,8 @@ def gather() -> Facts:
         memory_gib=_memory_gib(Path("/proc/meminfo")),
         port_free=_port_free(DEFAULT_PORT),
         pictures={name: _version(name) for name in PICTURE_PACKAGES},
-        paused=_paused(),
+        paused=paused(),
+        long_steps=long_steps(),
         environment={name: os.environ[name] for name in ("CUDA_DEVICE_MAX_CONNECTIONS",) if name in os.environ},
     )
 
@@ -269,20 +276,6 @@ def _port_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _paused() -> tuple[str, ...]:
-    """As the job table of the default place says, where there is one."""
-    from headway.live.jobs_settings import state_folder
-
-    path = state_folder() / "jobs.db"
-    if not path.exists():
-        return ()
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as table:
-            return tuple(row[0] for row in table.execute("SELECT model FROM queue_holds ORDER BY model"))
-    except sqlite3.Error:  # of an earlier version, or no table of ours: nothing is paused there
-        return ()
 
 
 @app.command()

@@ -150,7 +150,7 @@ def _check_pools(key: str, model: DiffusionSettings) -> None:
     for pool in model.pools:
         if pool.pixels_max is not None and pool.pixels_min > pool.pixels_max:
             raise ConfigError(f"{key}: pixels_min = {pool.pixels_min} is above pixels_max = {pool.pixels_max}")
-    for shape, _ in _probes(model).batches:
+    for shape, _ in probes_of(model).batches:
         if not any(_is_in(shape, pool) for pool in model.pools):
             size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {shape.pixels} pixels"
             raise ConfigError(f"{key}: none takes {size}, which size, sizes and seconds name")
@@ -209,7 +209,7 @@ def _pool_of(model: DiffusionSettings, place: int) -> SizePool | None:
 def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -> DiffusionSpec:
     """What replica number `place` of it runs, `sharers` of any model on one device. It warms the shapes of its own pool
     before it is ready."""
-    cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), _probes(model), model.scheduler
+    cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), probes_of(model), model.scheduler
     stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps)
     if pool is not None:
         own = tuple(batch for batch in probes.batches if _is_in(batch[0], pool))
@@ -239,7 +239,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
     )
 
 
-def _probes(model: DiffusionSettings) -> Probes:
+def probes_of(model: DiffusionSettings) -> Probes:
     """Every shape that the configuration names, the usual one first, and its largest batch: all are warm before ready
     (SPEC F8)."""
     looks = picture_card(model, 0).pictures

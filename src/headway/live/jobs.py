@@ -118,8 +118,8 @@ class JobDesk:
         self.feed(lambda at_ns: TableOpened(at_ns, "start"))
 
     async def stop(self, grace_s: float) -> None:
-        """Save and hand back what runs, at most `grace_s`; what is not handed back by then goes on when its lease is
-        over, from the checkpoint before."""
+        """Save and hand back what runs, at most `grace_s`; what is not saved by then is handed back all the same, to go
+        on from the checkpoint before."""
         self.feed(lambda at_ns: DrainBegan(at_ns, "stop"))
         deadline = self._loop.time() + grace_s
         while not self._node.is_idle and self._loop.time() < deadline:
@@ -127,6 +127,14 @@ class JobDesk:
         await self._runs.close()
         for timer in self._timers.values():
             timer.cancel()
+        try:
+            left = await self._tables.ask(self._tables.node.give_back)
+        except CapacityError as error:
+            log.warning("jobs that run here go on when their leases are over: %s", error)
+            return
+        if left:
+            story = "%d jobs could not be saved within server.shutdown_s = %g s: they go on from their last checkpoints"
+            log.warning(story, left, grace_s)
 
     async def close(self) -> None:
         """Once nothing runs any more: write what is still to be metered, and let go of the table."""

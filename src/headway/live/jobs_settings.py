@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headway.core.units import Ns, ns_from_s
 from headway.sched.jobs.params import JobParams
 from headway.sched.jobs.params import check as check_params
 
+LONG_STEPS: Final = "long_steps.json"  # in the state folder: what the last start said of steps and `shutdown_s`
 _HOUR_S = 3600.0
 
 

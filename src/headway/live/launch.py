@@ -7,6 +7,7 @@ import resource
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,9 @@ from headway.live.config_checks import replica_id
 from headway.live.config_diffusion import diffusion_spec, picture_card
 from headway.live.config_models import SYNTHETIC_MODEL, ModelSettings
 from headway.live.front_spec import Address
+from headway.live.jobs_settings import state_folder
 from headway.live.listening import HttpServer, HttpTimes, http_server, listen
+from headway.live.long_steps import tell_long_steps
 from headway.live.meters import MemoryMeters
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
@@ -148,7 +151,7 @@ class Running:
     """One `headway serve`."""
 
     def __init__(self, config: Config, served: Sequence[Served], tell: Callable[[NodeId, str], None]) -> None:
-        self._config, self._served = config, served
+        self._config, self._served, self._tell = config, served, tell
         self.live = Live(plan(config, served), Clock(), tell)
         self._times = HttpTimes(config.limits.keep_alive_s, config.server.shutdown_s)
         self._stop = asyncio.Event()
@@ -216,7 +219,18 @@ class Running:
             address = Address(self._config.server.host, self._port, str(door))
             await self.live.start_fronts(address, gateway_settings(self._config), self._times)
         ready()
-        await self.live.run()
+        telling = asyncio.create_task(self._tell_long_steps())
+        try:
+            await self.live.run()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _tell_long_steps(self) -> None:
+        models, shutdown_s = self._config.diffusion, self._config.server.shutdown_s
+        if models:
+            told = partial(self._tell, NodeId("serve"))
+            await tell_long_steps(models, self.live.board, shutdown_s, state_folder(), told)
 
     async def _open_jobs(self) -> "JobDesk | None":
         """The job table and the object store. Raises ConfigError."""

@@ -42,6 +42,7 @@ def test_a_healthy_machine_misses_nothing() -> None:
         ("torch", {"torch": TorchFacts(None, None, (), "ModuleNotFoundError: no torch")}, "missing", "make serve"),
         ("safetensors", {"safetensors": None}, "missing", "pip install safetensors"),
         ("pictures", {"pictures": {"diffusers": "0.42.1", "av": None}}, "note", "headway[diffusion]"),
+        ("shutdown", {"long_steps": ("a step takes 9 s",)}, "note", "server.shutdown_s"),
         ("queue", {"paused": ("*",)}, "note", "/v1/queue/resume"),
         ("model", {"model": ModelFacts("Tiny", "tiny==1", "cache", False, False)}, "note", "fetches tiny==1"),
         ("compiler", {"compiler": None}, "note", "slower torch operations"),

@@ -92,6 +92,14 @@ class NodeTable:
     def __init__(self, database: Database, owner: str, retention: Retention) -> None:
         self._database, self._owner, self._retention = database, owner, retention
 
+    def give_back(self) -> int:
+        """Everything that is claimed, where this process ends before it could be saved: whoever looks next goes on
+        from the last checkpoint. Returns how many rows."""
+        mine = update(jobs).where(jobs.c.owner == self._owner, is_open())
+        spared = case((jobs.c.failures > 0, jobs.c.failures - 1), else_=0)  # nobody's fault
+        back = mine.values(owner=None, state=waiting_state(), failures=spared)
+        return self._database.run(lambda c: c.execute(back).rowcount)
+
     def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
         """The first rows that may be claimed, and whether there are more."""
         found = (
