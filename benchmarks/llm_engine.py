@@ -6,8 +6,10 @@ usage: PYTHONPATH=src python benchmarks/llm_engine.py [--threads 1 2] [--rounds 
 
 Ours is the scheduler of a replica with its defaults and the engine; vLLM is `LLM` with its own scheduler, compiled
 unless --vllm-eager, with the preloads that its documentation asks for (tcmalloc and Intel's OpenMP); transformers is
-the forward pass without the rest of `generate`; llama.cpp is `llama-batched-bench`, which samples nothing. --dtype is
-that of ours, vLLM and transformers; a gguf file says its own. Prefix caches are off, prompts are random tokens.
+the forward pass without the rest of `generate`; llama.cpp is `llama-batched-bench`, which samples nothing, and for the
+newcomer `llama-server` behind HTTP. --dtype is that of ours, vLLM and transformers; a gguf file says its own. Prefix
+caches are off, prompts are random tokens. Tokens a step at most, as everybody has them: ours 2048 (and 512 of one
+prompt), vLLM's `LLM` 4096, so that 32 x 128 is one step of its and three of ours, in which the first 16 decode too.
 
 A round measures every system in one cell (concurrency and prompt), in an order that rotates. A spin loop and /proc/stat
 watch it: a round in which the machine was not ours is discarded and counted. Figures are medians over the rounds that
@@ -26,6 +28,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from llm_engine_cells import CELLS, LONG, NEWCOMER, QUICK, Cell
+from llm_engine_llama import LlamaCpp
 from truth_canary import Canary
 
 from headway.adapters.models import resolve
@@ -33,22 +37,6 @@ from headway.bench.charts import Line, Plot, draw
 from headway.bench.svg import COLOURS
 
 HERE = Path(__file__).parent
-
-
-class Cell(NamedTuple):
-    concurrent: int
-    prompt: int
-    steps: int
-    heavy: bool = False  # one round is enough: it lasts longer than what disturbs it
-
-    def told(self) -> str:
-        return f"{self.concurrent} x {self.prompt}"
-
-
-CELLS = [Cell(1, 128, 32), Cell(8, 128, 16), Cell(1, 1024, 16), Cell(32, 128, 8, True), Cell(1, 4096, 16, True)]
-QUICK = [Cell(1, 128, 16), Cell(8, 128, 8)]
-NEWCOMER = (8, 128, 1024)  # while 8 of 128 decode, one of 1024 arrives
-LONG = 1024  # transformers is not asked for longer prompts
 
 
 class Child:
@@ -97,49 +85,6 @@ class Child:
         if not line:
             raise SystemExit(f"{self.name} died: {Path(self.log.name).read_text()[-1500:]}")
         return json.loads(line)
-
-
-class LlamaCpp:
-    """`llama-batched-bench`, a process per cell."""
-
-    def __init__(self, folder: Path, gguf: Path, threads: int) -> None:
-        self.name = f"llama.cpp {gguf.stem.rpartition('-')[2]}"
-        self._base = [str(folder / "llama-batched-bench"), "-m", str(gguf), "-t", str(threads), "-tb", str(threads)]
-        self._environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "OMP_NUM_THREADS": str(threads)}
-
-    def started(self) -> None:
-        self._run(Cell(1, 1, 1))  # reads the file once
-
-    def cell(self, cell: Cell) -> dict[str, float]:
-        """CPU time of the cell's process without that of one which loads, warms up and stops, run right before it."""
-        loading, _ = self._run(Cell(1, 1, 1))
-        cpu, row = self._run(cell)
-        prompt, output = cell.concurrent * cell.prompt, cell.concurrent * cell.steps
-        per_s = (cpu - loading) / (row["t_pp"] + row["t_tg"])
-        if per_s <= 0:
-            raise SystemExit(f"{self.name}: {cpu:.2f} CPU s in all, {loading:.2f} to load: no time left to divide by")
-        return {
-            "decode": output / (row["t_tg"] * per_s),
-            "decode_wall": output / row["t_tg"],
-            "prefill": prompt / (row["t_pp"] * per_s),
-            "prefill_wall": prompt / row["t_pp"],
-        }
-
-    def stop(self) -> None:
-        """It does not stay."""
-
-    def _run(self, cell: Cell) -> tuple[float, dict[str, float]]:
-        room = max(512, cell.concurrent * (cell.prompt + cell.steps + 8))  # it warms up with tokens of its own
-        sizes = ["-npp", cell.prompt, "-ntg", cell.steps, "-npl", cell.concurrent, "-c", room, "-ngl", 0]
-        command = [*self._base, *map(str, sizes), "--output-format", "jsonl"]
-        before = os.times()
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
-        after = os.times()
-        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode or not rows:
-            raise SystemExit(f"{' '.join(command)} failed: {done.stderr[-1500:]}")
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        return cpu, rows[-1]
 
 
 System = Child | LlamaCpp
@@ -250,7 +195,7 @@ def measured(system: System, cell: Cell | None) -> dict[str, float] | None:
     """None where the system cannot, or is not asked to."""
     static = system.name.startswith("transformers")
     if cell is None:
-        return system.newcomer() if isinstance(system, Child) and not static else None
+        return None if static else system.newcomer()
     return None if static and cell.prompt > LONG else system.cell(cell)
 
 
