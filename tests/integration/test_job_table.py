@@ -671,3 +671,14 @@ def test_a_value_that_the_database_refuses_is_its_senders_fault(database: Databa
     with pytest.raises(RequestError, match="cannot hold a value") as caught:
         UsageTable(database).rows(days(TenantId("a\0b")))
     assert caught.value.status == 400
+
+
+def test_a_degraded_job_is_as_far_as_what_runs(database: Database) -> None:  # SPEC F5
+    node, clients = tables(database)
+    clients.insert(msgspec.structs.replace(new("job-1"), steps=20, estimate_ns=20 * S), 0)
+    taken(node, "job-1")
+    node.degrade(RequestId("job-1"), 1, b'{"model": "fast", "steps": 8}')
+    node.checkpoint(SaveCheckpoint(RequestId("job-1"), 1, 15 * S, 6, "some", 5 * S))
+    found = clients.find("job-1", None)
+    assert found is not None
+    assert (found.view().progress, found.left_ns) == (75, 2 * S)

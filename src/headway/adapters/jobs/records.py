@@ -76,8 +76,14 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def left_ns(self) -> Ns:
-        """Estimated device time that it still needs."""
-        return self.estimate_ns * (self.steps - self.done) // self.steps
+        """Estimated device time that it still needs; of steps that admission took away nothing."""
+        return self.estimate_ns * max(0, self.ran_steps - self.done) // self.steps
+
+    @property
+    def ran_steps(self) -> int:
+        """Of what runs: all that were asked for, or what admission left of them."""
+        left = less_of(self.degraded).get("steps", self.steps)
+        return left if isinstance(left, int) and left > 0 else self.steps
 
     def view(self, eta_s: float | None = None) -> JobView:
         """For the gateway."""
@@ -89,7 +95,7 @@ class JobRecord(msgspec.Struct, frozen=True):
             model=ModelId(self.model),
             state=self.state,
             status=self.status,
-            progress=100 if is_completed else min(99, 100 * self.done // self.steps),
+            progress=100 if is_completed else min(99, 100 * self.done // self.ran_steps),
             created_at=self.stored_ns // NS_PER_S,
             completed_at=None if self.ended_ns is None else self.ended_ns // NS_PER_S,
             expires_at=None if self.expires_ns is None else self.expires_ns // NS_PER_S,

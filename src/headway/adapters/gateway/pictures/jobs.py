@@ -22,19 +22,19 @@ from headway.adapters.gateway.job_ports import (
     OutputKind,
     Usage,
 )
+from headway.adapters.gateway.pictures.believed import Believed
 from headway.adapters.gateway.pictures.echo import ImageEcho, VideoEcho, image_echo, video_echo
 from headway.adapters.gateway.pictures.prepare import Asked
 from headway.adapters.gateway.pictures.progress import progress_of
 from headway.adapters.gateway.pictures.schema import VideoBody
 from headway.adapters.gateway.plain import JsonObject
-from headway.adapters.gateway.ports import PictureEstimate, Serving
+from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prices import PriceSheet
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.tenants import Tenant
-from headway.core.errors import CapacityError, RequestError
+from headway.core.errors import RequestError
 from headway.core.ids import RequestId, TenantId
-from headway.core.request import DiffusionRequest
 
 POLL_MS_MIN: Final = 250
 POLL_MS_MAX: Final = 5000
@@ -62,7 +62,7 @@ class JobDesk:
 
     def __init__(self, serving: Serving, jobs: Jobs, index: RequestIndex, settings: GatewaySettings) -> None:
         self._serving, self._jobs, self._index = serving, jobs, index
-        self._sheet = settings.sheet
+        self._sheet, self._believed = settings.sheet, Believed(serving)
 
     async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
         """Queue a video; return it as it stands."""
@@ -76,23 +76,18 @@ class JobDesk:
 
     async def _create(self, kind: JobKind, order: Order, write: Callable[[Mapping[str, float]], bytes]) -> Created:
         request = order.asked.request
-        found = self._foreseen(request)
+        found = self._believed.foreseen(request)
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
-        device_s, echo = (0.0, write({})) if found is None else (found.gpu_seconds, write(found.stages))
-        made = await self._jobs.create(NewJob(kind, request, echo, device_s, order.key, order.webhook_url))
+        device_s, stages = 0.0, dict[str, float]()
+        if found is not None:
+            device_s, stages = found.gpu_seconds, dict(self._believed.stages_asked(request, found))
+        made = await self._jobs.create(NewJob(kind, request, write(stages), device_s, order.key, order.webhook_url))
         names = {made.job.id} if made.is_replay else {made.job.id, order.caller.public_id}
         entry = Remembered(made.job.tenant, (RequestId(made.job.id),), order.caller.trace.trace_id)
         for name in sorted(names):
             self._index.remember(name, entry)
         return made
-
-    def _foreseen(self, request: DiffusionRequest) -> PictureEstimate | None:
-        """What it is believed to take. A job waits in its table for a replica that is on its way back."""
-        try:
-            return self._serving.foresee(request)
-        except CapacityError:
-            return None
 
     async def view(self, kind: JobKind, job: str, tenant: Tenant) -> JobView:
         """Return a job of that kind. Raises RequestError 404."""
@@ -144,7 +139,10 @@ class JobDesk:
             {"kind": one.kind, "index": one.index, "media_type": one.media_type, "bytes": one.size, "seed": one.seed}
             for one in view.outputs
         ]
-        return {**shape(view, self._sheet), "outputs": made}
+        ran = (card.pictures for card in self._serving.models() if card.id == view.ran)
+        passes = next((looks.passes if looks.guidance_scale > 1 else 1 for looks in ran if looks is not None), 0)
+        progress = progress_of(view, self._believed.stages_of(view, passes))
+        return {**shape(view, self._sheet, progress), "outputs": made}
 
     def listed(self, page: JobPage) -> JsonObject:
         """OpenAI's list object."""
@@ -183,7 +181,7 @@ def _found(view: JobView | None, kind: JobKind, job: str) -> JobView:
     return view
 
 
-def video_object(view: JobView, sheet: PriceSheet) -> JsonObject:
+def video_object(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
     """OpenAI's video object, and what else is known of it."""
     echo = msgspec.json.decode(view.echo, type=VideoEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -193,7 +191,7 @@ def video_object(view: JobView, sheet: PriceSheet) -> JsonObject:
         "model": view.ran,
         "requested_model": view.model,
         "status": view.status,
-        "progress": progress_of(view, echo.stages),
+        "progress": progress,
         "created_at": view.created_at,
         "completed_at": view.completed_at,
         "expires_at": view.expires_at,
@@ -229,7 +227,7 @@ def _restarted(view: JobView) -> JsonObject | None:
     return {"times": view.restarts, "reason": view.restart_reason} if view.restarts else None
 
 
-def image_job(view: JobView, sheet: PriceSheet) -> JsonObject:
+def image_job(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
     """An image job, without its pictures."""
     echo = msgspec.json.decode(view.echo, type=ImageEcho)
     error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
@@ -239,7 +237,7 @@ def image_job(view: JobView, sheet: PriceSheet) -> JsonObject:
         "model": view.ran,
         "requested_model": view.model,
         "status": view.status,
-        "progress": progress_of(view, echo.stages),
+        "progress": progress,
         "eta_s": view.eta_s,
         "created_at": view.created_at,
         "completed_at": view.completed_at,

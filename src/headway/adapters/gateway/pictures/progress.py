@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.adapters.gateway.job_ports import JobView
+from headway.adapters.gateway.pictures.believed import steps_of
 
 MADE: Final = 99  # all but what follows the last stage: storing, sending
 _BEFORE: Final = ("text_encode", "vae_encode")
@@ -22,7 +23,7 @@ def percent(stages: Mapping[str, float], done: int, steps: int) -> int:
 
 
 def progress_of(view: JobView, stages: Mapping[str, float]) -> int:
-    """Of a job, 100 only when it is completed."""
+    """Of a job, 100 only when it is completed. `stages`: of what runs, maybe in fewer steps than were asked for."""
     if view.status == "completed" or not view.steps:
         return view.progress
-    return percent(stages, view.done, view.steps)
+    return percent(stages, view.done, steps_of(view))
