@@ -79,8 +79,9 @@ struct Part {
 // y = x @ w^T for M rows and a part of the panels.
 template <typename W>
 static void linear(const float* x, int64_t ldx, const W* w, float* y, int64_t ldy, int64_t M, int64_t K, Part panels) {
-  constexpr int64_t kc = 288;  // the panel's part and the rows of a tile stay in the first cache
-  constexpr int64_t kb = 576;  // and as much of many rows in the second, while all panels pass
+  constexpr int64_t kc = 288;  // of K: the panel's part and the rows of a tile stay in the first cache
+  // While all panels pass, the rows stay in the second cache: 65536 floats are half of it.
+  const int64_t kb = std::max(kc, 65536 / std::max<int64_t>(M, 1) / kc * kc);
   const int64_t panel = K * 16;
   // Few rows: wide tiles hide the latency of the single accumulation chain. Many rows: tall tiles reuse the weights.
   const int64_t group = M <= 1 ? 4 : M <= 2 ? 2 : 1;
