@@ -137,6 +137,8 @@ class WarmShape(msgspec.Struct, frozen=True, gc=False):
     width: int
     frames: int
     batch: int
+    save_ns: Ns = 0  # what a checkpoint of one took before it was ready; 0: not measured
+    resume_ns: Ns = 0  # and to begin from it
 
     @property
     def words(self) -> str:

@@ -65,6 +65,8 @@ def build_node(recipe: Recipe) -> BuiltNode:
         cache = None if pipeline is None else pipeline.cache_mb * MIB
         holdings = Holdings(spec.node, memory, cost, cache)
         belief, warmth = None if cost is None else DenoiseCost(cost), Warmth(recipe.warm)
+        if belief is not None:
+            belief.interruption.begin(recipe.warm or ())
         machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)

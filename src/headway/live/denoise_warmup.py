@@ -23,6 +23,7 @@ from headway.cost.diffusion_memory import Limits, Peak, needed_bytes, with_edit
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
 from headway.engines.synthetic.pictures import grid_png
+from headway.live.checkpoint_warmup import checkpoint_ns
 from headway.sched.diffusion.params import shape_sides
 from headway.sched.diffusion.warming import Stock, warming
 
@@ -122,7 +123,9 @@ def warm_up_denoiser(
                 caps.append((shape, fit))
                 break
             number, fit = number + _RUNS + pictures, pictures
-        shapes.append(WarmShape(*shape_sides(shape), fit))
+        price = checkpoint_ns(engine, _request(probes, shape, 1, number))
+        number += _RUNS
+        shapes.append(WarmShape(*shape_sides(shape), fit, *price))
     cost = fitted(measured, start)
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None

@@ -6,6 +6,7 @@ from tests.unit.sched.diffusion.pictures import COST, picture
 
 from headway.core.artifacts import StageTimes
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.reports import WarmShape
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion import step_ns
 from headway.cost.diffusion_belief import DenoiseCost
@@ -58,3 +59,12 @@ def test_what_checkpoints_take_is_told_and_is_no_step() -> None:
     assert belief.plan_ns(RESUMES) == pytest.approx(step, rel=1e-4)
     assert belief.coefficients.resume_ns == 10**9
     assert (belief.coefficients.save_ns, belief.coefficients.interruption_error) == (0.0, None)
+
+
+def test_what_the_warm_up_measured_is_the_first_measure() -> None:
+    price = InterruptionPrice(100)
+    price.begin((WarmShape(64, 64, 1, 4, 300, 200), WarmShape(128, 64, 1, 4)))
+    assert price.of(replace(SMALL, passes=2), 1) == 500  # whatever its guidance
+    assert price.of(DenoiseShape(128, 64), 1) is None
+    price.observe(SAVES, StageTimes(save_ns=1200))  # 600 each
+    assert price.error == pytest.approx(0.5)

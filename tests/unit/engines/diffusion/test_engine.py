@@ -18,6 +18,8 @@ from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DenoiseShape, DiffusionRequest, LoraUse
 from headway.engines.diffusion.engine import DiffusionEngine
+from headway.live.checkpoint_warmup import checkpoint_ns
+from headway.sched.diffusion.warming import Stock, warming
 
 Make = Callable[..., DiffusionEngine]
 PICTURES = ["flux", "flux-distilled", "sd3", "pixart", "qwen"]
@@ -456,3 +458,12 @@ def test_what_checkpoints_take_is_told_apart_from_the_stages(engine: Make) -> No
     assert back is not None
     assert back.resume_ns > 0
     assert back.text_encode_ns == 1  # nothing was encoded: two looks at the clock with nothing between
+
+
+# SPEC F6
+@pytest.mark.parametrize("family", ["flux", "sd3", "pixart", "qwen", "wan"])
+def test_every_family_tells_what_checkpoints_take_before_it_is_ready(family: str, engine: Make) -> None:
+    painter = engine(family)
+    form, shape = ("mp4", DenoiseShape(32, 32, 5, 2)) if family == "wan" else ("png", DenoiseShape(32, 32, passes=2))
+    assert min(checkpoint_ns(painter, warming(Stock(form=form, fps=4), shape, 1, 0))) > 0
+    assert painter.held == 0
