@@ -32,6 +32,11 @@ def test_the_machine_plans_what_the_naive_scheduler_plans(order: str) -> None:
     assert stats["visits"] < stats["naive_visits"]
 
 
+# A head that was known to be blocked was looked at before its turn: a prompt ahead of it got twice the chunk.
+def test_a_head_is_known_to_be_blocked_only_when_its_turn_comes() -> None:
+    play("shortest_remaining", range(958, 959))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_machine_plans_what_the_naive_scheduler_plans_in_thousands_of_worlds(order: str) -> None:

@@ -56,10 +56,12 @@ def admit(m: MachineState, draft: Draft, behind: list[Seq]) -> bool:
     """
     while m.may_admit and m.params.step_tokens > draft.decodes + draft.prefill_tokens:
         seq = m.order.head(draft.step)
-        if seq is None or seq.ready_after > m.done or _same_block(m, seq):
+        if seq is None or seq.ready_after > m.done:
             return False
         if behind and not all(m.order.overtakes(seq, other) for other in behind):
             return True
+        if _same_block(m, seq):
+            return False
         hits = find_hits(m, seq, draft.step)
         m.visits += 1
         if not fits(m, seq, hits, soon=False):

@@ -83,50 +83,41 @@ class PrefixIndex:
         self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
     ) -> int:
         """Offer the blocks of `span`, written by `step`; return the identity of the last content, or BROKEN."""
-        last, uids = self._last_uid, self.uid
-        self.added, at, stop = False, span.start, span.stop
-        if not (isinstance(parent, bytes) or uids[parent % self._blocks] == parent):
+        uids, names, parents, runs, homes, size = self.uid, self.key, self._parent, self._run, self._homes, self._blocks
+        self.added = False
+        if not (isinstance(parent, bytes) or uids[parent % size] == parent):
             return BROKEN  # nothing could ever reach them
-        while at < stop:
-            key = keys[at]
-            if key in self._homes[key[0]] or uids[table[at]]:
-                known = self._settle(table[at], key, raw, at * self.width, parent)
+        first, begin, length = span.start, span.start * self.width, len(span) * self.width
+        if len(raw) <= SHARED_MAX * length:
+            run = _Run(raw, 0, step)  # the whole chain: a copy reads cold memory
+        else:
+            run = _Run(raw[begin : begin + length], begin, step)
+        uid = row = last = self._last_uid  # `row`: before the content of place `first`, the first since the last known
+        for block, key in zip(table[first : span.stop], keys[first : span.stop], strict=True):
+            home = homes[key[0]]
+            if key in home or uids[block]:
+                if uid != row:
+                    end = first + (uid - row) // size
+                    self._log.stored(table, keys, first, end)
+                    first, row = end, uid
+                known = self._settle(block, key, raw, first * self.width, parent)
                 if known:
                     parent = known
                     if known == BROKEN:
                         break
-                    at += 1
+                    first += 1
                     continue
-            end = at + self._append(table[at:stop], keys[at:stop], raw, at * self.width, parent, step)
-            self._log.stored(table, keys, at, end)
-            parent, at = uids[table[end - 1]], end
-        self.added = self._last_uid != last
-        return parent if isinstance(parent, int) else BROKEN
-
-    def _append(
-        self, blocks: Sequence[int], keys: Sequence[bytes], raw: bytes, start: int, parent: Identity, step: int
-    ) -> int:
-        """Enter contents up to the first that meets one of its hash, or a block that holds another; return how many."""
-        size, uid = self._blocks, self._last_uid
-        uids, names, parents, runs, homes = self.uid, self.key, self._parent, self._run, self._homes
-        length = len(blocks) * self.width
-        if len(raw) <= SHARED_MAX * length:
-            run = _Run(raw, 0, step)  # the whole chain: a copy reads cold memory
-        else:
-            run = _Run(raw[start : start + length], start, step)
-        for block, key in zip(blocks, keys, strict=True):
-            home = homes[key[0]]
-            if key in home or uids[block]:
-                break
             home[key] = block
             uid += size
             parents[block] = parent
             uids[block] = parent = uid + block
             names[block] = key
             runs[block] = run
-        count = (uid - self._last_uid) // size
-        self._last_uid = uid
-        return count
+        if uid != row:
+            self._log.stored(table, keys, first, first + (uid - row) // size)
+        if uid != last:
+            self._last_uid, self.added = uid, True
+        return parent if isinstance(parent, int) else BROKEN
 
     def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity) -> int:
         """Of a block whose hash is there already, or that stands for something already, return the identity under which
