@@ -181,7 +181,7 @@ class LlmMachine(Reporting):
         if m.step - m.done >= m.params.async_depth:
             raise InvariantError(f"{m.step - m.done} steps are open, async_depth is {m.params.async_depth}")
         step, m.at_ns = m.step + 1, at_ns
-        if m.is_quiet and step not in m.calendar and not m.may_let_in:
+        if not (m.joins or m.partial) and m.is_quiet and step not in m.calendar and not m.may_let_in:
             bucket = m.wheel[step % m.block_size]
             room = m.pool.available - len(bucket)
             if room >= 0:

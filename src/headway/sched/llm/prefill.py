@@ -87,9 +87,12 @@ def plan_chunk(m: MachineState, draft: Draft, seq: Seq, count: int, table: tuple
     m.prompt_tokens += count
     m.order.observe_prefill(seq, step, count)
     m.visits += 1
-    if seq.raw:
-        full = end // m.block_size
-        cache_blocks(m, seq, full if full < len(seq.hashes) else len(seq.hashes), step)
+    full = end // m.block_size
+    if full > len(seq.hashes):  # outputs of an earlier stay have no hash
+        full = len(seq.hashes)
+    if full > seq.cached and seq.parent != BROKEN:
+        seq.parent = m.pool.register_run(seq.table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
+        seq.cached = full
     if not last:
         return
     del m.partial[seq]
@@ -102,15 +105,6 @@ def plan_chunk(m: MachineState, draft: Draft, seq: Seq, count: int, table: tuple
     seq.state = JOINING
     m.set_limit(seq, step + 1)
     m.joins.append(seq)
-
-
-def cache_blocks(m: MachineState, seq: Seq, full: int, step: int) -> None:
-    """Offer the first `full` blocks of `seq`, as far as they were not yet."""
-    if seq.cached >= full or seq.parent == BROKEN:
-        return
-    table = seq.table or seq.drained
-    seq.parent = m.pool.register_run(table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
-    seq.cached = full
 
 
 def cache_output(m: MachineState, seq: Seq, output: Sequence[int], step: int) -> None:
@@ -127,4 +121,6 @@ def cache_output(m: MachineState, seq: Seq, output: Sequence[int], step: int) ->
     for i in range(len(seq.hashes), full):
         parent = chain(parent, array("I", seq.raw[i * width : (i + 1) * width]))
         seq.hashes.append(parent)
-    cache_blocks(m, seq, full, step)
+    if seq.parent != BROKEN:
+        seq.parent = m.pool.register_run(table, seq.hashes, seq.raw, range(seq.cached, full), seq.parent, step)
+        seq.cached = full
