@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headway.adapters.gateway.job_ports import JobView
+from headway.adapters.gateway.pictures.progress import steps_of, with_steps
 from headway.adapters.gateway.ports import PictureEstimate, Serving
 from headway.core.errors import CapacityError, RequestError
 from headway.core.ids import RequestId
@@ -60,8 +61,7 @@ class Believed:
             found = self._of_another(view, echo.parameters, passes)
         if found is not None:
             return found
-        steps, asked = steps_of(view), echo.parameters.num_inference_steps
-        return {**echo.stages, "denoise": echo.stages.get("denoise", 0.0) * steps / asked}
+        return with_steps(echo.stages, echo.parameters.num_inference_steps, steps_of(view))
 
     def _of_another(self, view: JobView, said: _Parameters, passes: int) -> Mapping[str, float] | None:
         """Of such a request to the model that runs it; None where it does not tell."""
@@ -87,9 +87,3 @@ class Believed:
         except RequestError:  # it takes no such request any more
             return None
         return None if found is None else found.stages
-
-
-def steps_of(view: JobView) -> int:
-    """Denoise steps of what runs; 0: not told."""
-    left = view.degraded.get("steps", view.steps)
-    return left if isinstance(left, int) else view.steps

@@ -24,9 +24,9 @@ from headway.adapters.gateway.pictures.bodies import origin
 from headway.adapters.gateway.pictures.cache import ResultCache
 from headway.adapters.gateway.pictures.echo import image_echo
 from headway.adapters.gateway.pictures.prepare import Asked, as_it_ran
-from headway.adapters.gateway.pictures.progress import percent
+from headway.adapters.gateway.pictures.progress import percent, with_steps
 from headway.adapters.gateway.pictures.session import Outcome, PictureSession
-from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.ports import PictureEstimate, Serving
 from headway.adapters.gateway.prices import today
 from headway.adapters.gateway.rate_headers import rate_headers
 from headway.adapters.gateway.render import PING, error_event
@@ -98,14 +98,13 @@ class ImageRuns:
         if keeps and (known := self._cache.get(tenant, asked.digest)) is not None:
             await _reply(call, known)
             return known
-        stages = self.check_duration(asked)
-        answer = await self._run(call, stages)
+        answer = await self._run(call, self.check_duration(asked))
         if keeps and answer is not None and answer.degraded is msgspec.UNSET:  # with less load it would be another one
             self._cache.put(tenant, asked.digest, answer)
         return answer
 
-    def check_duration(self, asked: Asked) -> Mapping[str, float]:
-        """Return the seconds that its stages are believed to take; nothing where nobody can tell.
+    def check_duration(self, asked: Asked) -> PictureEstimate | None:
+        """Return what it is believed to take; None where nobody can tell.
 
         Raises RequestError: `unservable` for what no replica has the memory for, `use_async` for what a client should
         not wait for with an open connection.
@@ -113,17 +112,16 @@ class ImageRuns:
         found, limit = self._serving.foresee(asked.request), self._settings.limits.sync_s
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
-        stages: Mapping[str, float] = {} if found is None else found.stages
-        predicted = sum(stages.values())
+        predicted = 0.0 if found is None else sum(found.stages.values())
         if predicted > limit:
             raise RequestError(
                 f"The request is predicted to take {predicted:.1f} s, above the limit of {limit:g} s for an open "
                 "connection; send the header `prefer: respond-async`, or ask for fewer steps or pixels.",
                 code="use_async",
             )
-        return stages
+        return found
 
-    async def _run(self, call: Call, stages: Mapping[str, float]) -> ImageAnswer | None:
+    async def _run(self, call: Call, believed: PictureEstimate | None) -> ImageAnswer | None:
         exchange, caller, asked = call.exchange, call.caller, call.asked
         request = asked.request
         exchange.own_headers = [
@@ -135,7 +133,7 @@ class ImageRuns:
         for name in (request.id, caller.public_id):
             self._index.remember(name, entry)
         session = PictureSession(self._serving, exchange, self._settings)
-        stream = None if call.stream is None else _Stream(call, stages, self._settings)
+        stream = None if call.stream is None else _Stream(call, believed, self._settings)
         try:
             outcome = await session.run(request, caller.body_ns, _nothing if stream is None else stream.show)
             if session.is_gone:
@@ -182,8 +180,11 @@ class ImageRuns:
 class _Stream:
     """Unfinished pictures as events, and a comment now and then while there are none."""
 
-    def __init__(self, call: Call, stages: Mapping[str, float], settings: GatewaySettings) -> None:
-        self._call, self._stages, self._created, self._number = call, stages, int(time.time()), 0
+    def __init__(self, call: Call, believed: PictureEstimate | None, settings: GatewaySettings) -> None:
+        self._call, self._created, self._number = call, int(time.time()), 0
+        self._stages: Mapping[str, float] = {} if believed is None else believed.stages
+        left = None if believed is None else believed.degraded.get("steps")  # admission may have less to give by now
+        self._assumed = left if isinstance(left, int) else call.asked.request.steps
         self._ping_s = settings.stream.ping_s
         self._pings = asyncio.ensure_future(self._ping())
 
@@ -191,7 +192,7 @@ class _Stream:
         """Send the previews of an item."""
         for made in item.made:
             if made.kind == "preview" and self._call.stream is not None:
-                so_far = percent(self._stages, made.steps, item.total)
+                so_far = percent(with_steps(self._stages, self._assumed, item.total), made.steps, item.total)
                 event = partial_event(self._call.stream, self._call.asked, made, self._number, self._created, so_far)
                 self._number += 1
                 await self._call.exchange.write(event)

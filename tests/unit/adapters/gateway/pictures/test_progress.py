@@ -117,3 +117,17 @@ def test_the_weights_of_a_job_are_those_of_all_that_was_asked_for() -> None:
         assert json.loads(view.echo)["stages"] == STAGES
 
     asyncio.run(test())
+
+
+def test_a_stream_with_fewer_steps_than_foreseen_counts_those() -> None:  # SPEC F5
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.predicted = PictureEstimate(STAGES, 10.0, 0.0, "degrade", {"steps": 400})
+        events = [json.loads(event) for event in (await studio.draw(stream=True, partial_images=1)).events]
+        (told,) = [event["progress"] for event in events if event["type"].endswith("partial_image")]
+        studio.painter.predicted = PictureEstimate(STAGES, 10.0, 0.0, "admit")
+        events = [json.loads(event) for event in (await studio.draw(stream=True, partial_images=1)).events]
+        (whole,) = [event["progress"] for event in events if event["type"].endswith("partial_image")]
+        assert told < whole  # 400 steps were believed to take what a few do: the decode is most of it
+
+    asyncio.run(test())
