@@ -1,6 +1,7 @@
 """The SQL tables do what the job table of the property tests does, on SQLite and on a PostgreSQL server (SPEC H3)."""
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -306,6 +307,37 @@ def test_same_key_and_body_is_the_same_job_and_another_body_a_conflict(database:
     assert other.id == "job-4"
     late, _ = clients.insert(new("job-5", key=key), 21 * S)
     assert late.id == "job-5"
+
+
+def test_two_gateways_that_store_a_job_under_one_key_at_once_make_one(server: str) -> None:
+    """The second one waits for the first one's commit, and finds its job."""
+    databases = [Database(server) for _ in range(2)]
+    with databases[0].engine.begin() as connection:
+        connection.execute(text(f"TRUNCATE {', '.join(metadata.tables)} CASCADE"))
+    made: list[str] = []
+
+    def store(database: Database, number: int) -> None:
+        key = IdempotencyKey(f"k-{number // 2}", b"body")
+        record, _ = ClientTable(database, RETENTION, 100).insert(new(f"job-{number}", key=key), number)
+        made.append(record.id)
+
+    def both(number: int) -> None:
+        threads = [
+            threading.Thread(target=store, args=(database, number + place)) for place, database in enumerate(databases)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    for round_ in range(20):
+        both(2 * round_)
+    assert len(made) == 40
+    assert len(set(made)) == 20
+    page, _ = ClientTable(databases[0], RETENTION, 100).page(JobQuery(None, "video", limit=100))
+    assert {record.id for record in page} == set(made)
+    for database in databases:
+        database.close()
 
 
 def test_answers_by_key(database: Database) -> None:

@@ -19,6 +19,10 @@ class InUse(msgspec.Struct, frozen=True):
     owner: str
 
 
+class KeyTaken(RequestError):
+    """Another gateway stored a job under this key first, and has committed it: looked up again, it is found."""
+
+
 def _conflict(key: IdempotencyKey) -> RequestError:
     return RequestError(
         f"Idempotency-Key {key.key!r} was used with another body; use a new key",
@@ -40,7 +44,7 @@ def held_job(connection: Connection, tenant: str, key: IdempotencyKey, now_ns: N
 
 
 def bind_job(connection: Connection, new: NewRecord, expires_ns: Ns) -> None:
-    """From now on the key stands for this job. Raises RequestError 409 where another gateway was first."""
+    """From now on the key stands for this job. Raises KeyTaken (409) where another gateway was first."""
     if new.key is None:
         return
     row = {"tenant": new.tenant, "key": new.key.key, "digest": new.key.digest, "job": new.id}
@@ -48,7 +52,7 @@ def bind_job(connection: Connection, new: NewRecord, expires_ns: Ns) -> None:
         with connection.begin_nested():
             connection.execute(insert(answers).values(**row, until_ns=0, expires_ns=expires_ns))
     except IntegrityError as error:
-        raise RequestError(
+        raise KeyTaken(
             f"Idempotency-Key {new.key.key!r} is in use at this moment; try again",
             status=409,
             code="idempotency_in_use",

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from headway.adapters.gateway.job_ports import JobQuery, ran
 from headway.adapters.gateway.tally import day_of
-from headway.adapters.jobs.answers import bind_job, held_job
+from headway.adapters.jobs.answers import KeyTaken, bind_job, held_job
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
@@ -59,7 +59,10 @@ class ClientTable:
             row = connection.execute(select(*NODE_COLUMNS).where(jobs.c.id == new.id)).one()
             return self._must(connection, new.id), job_row(row)
 
-        return self._database.run(work)
+        try:
+            return self._database.run(work)
+        except KeyTaken:
+            return self._database.run(work)
 
     def insert_completed(self, new: NewRecord, made: Sequence[StoredOutput], device_ns: Ns, now_ns: Ns) -> JobRecord:
         """A synchronous answer whose pictures are kept, metered in the same transaction."""
