@@ -20,7 +20,7 @@ from headway.sched.registry import PolicyChoice
 TIMING = StepTiming(0, 0, 10_000_000)
 WARM = 64  # steps in which the belief learns from each
 FIXED, PER_GRANT = 450, 20  # instructions of a steady step, with a tenth to spare
-LIFE, PER_BLOCK = 8500, 160  # of a request with a prompt of 16 blocks; of each block more
+LIFE, PER_BLOCK = 7600, 160  # of a request with a prompt of 16 blocks; of each block more
 
 
 class Count:

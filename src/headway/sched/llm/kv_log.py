@@ -20,20 +20,27 @@ class KvLog:
     asked for."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
-        self.told = bytearray(blocks)  # by block: its content is in the index, and routers know or will know it
+        # By block, not 0: its content is in the index, and routers know or will know it.
+        self.told: bytearray | list[int] = bytearray(blocks)
         self._stride = known_stride(block_size)
         self._entries: list[tuple[Sequence[bytes], bool]] = []  # hashes that entered, or left, in order
         self._counted = 0  # hashes in them
         self._is_reset = True
 
+    def follow(self, uid: list[int]) -> None:
+        """Where routers know every block, those are told that are in the index: their `uid` is not 0."""
+        if self._stride == 1:
+            self.told = uid
+
     def stored(self, table: Sequence[int], keys: Sequence[bytes], start: int, stop: int) -> None:
         """The blocks from place `start` to before `stop` of a chain entered the index."""
-        told, stride = self.told, self._stride
-        first = start + (-start - 1) % stride
-        for block in table[first:stop:stride]:
-            told[block] = 1
+        stride = self._stride
+        if stride > 1:
+            told, start = self.told, start + (-start - 1) % stride
+            for block in table[start:stop:stride]:
+                told[block] = 1
         if not self._is_reset:
-            keys = keys[first:stop:stride]
+            keys = keys[start:stop:stride]
             self._entries.append((keys, True))
             self._counted += len(keys)
             if self._counted > 2 * CHANGES_MAX:
@@ -49,7 +56,8 @@ class KvLog:
 
     def reset(self) -> None:
         """The index is empty."""
-        self.told = bytearray(len(self.told))
+        if self._stride > 1:
+            self.told = bytearray(len(self.told))
         self._forget()
 
     def _shorten(self) -> None:

@@ -41,6 +41,7 @@ class PrefixIndex:
         self.evicted = 0  # and left
         self.orphans: list[int] = []  # blocks that lost their content to a new offer of the same
         self._log = log
+        log.follow(self.uid)
         self._parent: list[Identity] = [b""] * blocks
         self._run = [_Run(b"", 0, 0)] * blocks
         self._dicts: list[dict[bytes, int]] = [{} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))]
@@ -141,10 +142,10 @@ class PrefixIndex:
         for block in blocks:
             key = names[block]
             del homes[key[0]][key]
-            uids[block] = 0
             if told[block]:
                 told[block] = 0
                 gone.append(key)
+            uids[block] = 0
         self.evicted += len(blocks)
         if gone:
             self._log.removed(gone)

@@ -62,6 +62,25 @@ def test_what_is_evicted_is_told_and_what_came_and_went_in_between_is_not_there(
     pool.audit([_table], 0)
 
 
+def test_every_block_of_sixty_four_tokens_is_told_when_it_enters_and_when_it_leaves() -> None:
+    pool = BlockPool(4, 64)
+    take(pool)
+    told: list[KvEvents] = []
+    runs = []
+    for start in (0, 1000):
+        tokens = tuple(range(start, start + 3 * 64))
+        keys, table = block_hashes(ROOT, tokens, 64), pool.take(3)
+        pool.register_run(table, keys, array("I", tokens).tobytes(), range(3), ROOT, 1)
+        told.append(take(pool))
+        pool.drop(table, 1, 1)
+        runs.append(keys)
+    first, second = runs
+    assert told == [KvEvents(first), KvEvents(second, (first[2], first[1]))]
+    assert set(take(pool, everything=True).stored) == {first[0], *second}
+    pool.forget_cached()
+    assert take(pool) == KvEvents(is_reset=True)
+
+
 def test_an_emptied_cache_is_a_snapshot() -> None:
     pool = fresh()
     fill(pool, 0, 8)
