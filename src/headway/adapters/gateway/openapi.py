@@ -27,7 +27,7 @@ _REF: Final = "#/components/schemas/{name}"
 _VERBS: Final = {
     "cancel": "Stop a job at its next denoise step",
     "retry": "Queue a failed job again, with the same parameters and seed",
-    "pause": "Hold a job; one that runs stops at its next denoise step",
+    "pause": "Hold a job; one that runs is saved at its next denoise step",
     "resume": "Let a paused job go on",
     "reorder": "Put a waiting job before another one (`?before=ID`)",
 }
