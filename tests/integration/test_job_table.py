@@ -27,7 +27,7 @@ from headway.adapters.jobs.queue import Queue
 from headway.adapters.jobs.records import NewRecord
 from headway.adapters.jobs.table import JobInput, NodeTable, Retention
 from headway.adapters.jobs.tables import metadata
-from headway.adapters.jobs.usage import UsageTable
+from headway.adapters.jobs.usage import Spent, UsageTable
 from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
@@ -205,6 +205,45 @@ def test_usage_adds_up_by_day_and_tenant(database: Database) -> None:
     ]
     assert len(meters.rows(days(TenantId("b")))) == 1
     assert [(row.day, row.images) for row in meters.sums(days(None, limit=1))] == [("1970-01-01", 6), ("1970-01-02", 2)]
+
+
+# SPEC H6
+@pytest.mark.parametrize("then", ["nothing", "retried", "deleted"])
+def test_what_a_cancelled_attempt_took_is_metered_once_whatever_becomes_of_the_job(
+    database: Database, then: str
+) -> None:
+    """Its checkpoint took two seconds, all of it three; the row is another life's when who ran it tells."""
+    node, clients = tables(database)
+    meters, job = UsageTable(database), RequestId("job-1")
+    clients.insert(new("job-1"), 0)
+    row = taken(node, "job-1")
+    node.checkpoint(SaveCheckpoint(job, 1, 15 * S, 5, "key", 2 * S))
+    clients.cancel("job-1", "acme", S)
+    if then == "retried":
+        Places(database).retry("job-1", "acme", 2 * S)
+    elif then == "deleted":
+        clients.delete("job-1", "acme")
+    spent = Spent(row, ModelId("wan"), 3 * S, 2 * S)
+    meters.spent(spent, 3 * S)
+    if then == "nothing":
+        meters.spent(spent, 3 * S)  # asked again, after an answer that was lost
+    assert [(one.gpu_seconds, one.frames, one.requests) for one in meters.rows(days(None))] == [(3.0, 0, 0)]
+    if then == "retried":
+        again = taken(node, "job-1", 3 * S, attempt=1)
+        assert again.device_ns == 0
+        assert complete(node, "job-1", 2)
+        assert [one.gpu_seconds for one in meters.rows(days(None))] == [6.0]
+
+
+def test_an_attempt_that_another_gateway_goes_on_with_is_not_metered_by_its_loss(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    meters = UsageTable(database)
+    clients.insert(new("job-1"), 0)
+    row = taken(one, "job-1")
+    taken(other, "job-1", 16 * S, attempt=1)
+    meters.spent(Spent(row, ModelId("wan"), 3 * S, 0), 17 * S)
+    assert meters.rows(days(None)) == []
 
 
 # SPEC H6

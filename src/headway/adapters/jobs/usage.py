@@ -58,15 +58,18 @@ class UsageTable:
 
     def spent(self, spent: Spent, now_ns: Ns) -> None:
         """Meter what an attempt took that its client cancelled while it ran, less what its row had of it by then: the
-        cancel metered that. Asked again, it adds nothing, unless the job is deleted."""
+        cancel metered that. Asked again, it adds nothing, unless the job is deleted or retried."""
         found = (
-            select(jobs.c.state, jobs.c.attempt, jobs.c.device_ns).where(jobs.c.id == spent.row.job).with_for_update()
+            select(jobs.c.state, jobs.c.attempt, jobs.c.device_ns, jobs.c.stored_ns)
+            .where(jobs.c.id == spent.row.job)
+            .with_for_update()
         )
         told = update(jobs).where(jobs.c.id == spent.row.job).values(device_ns=spent.row.device_ns + spent.device_ns)
 
         def work(connection: Connection) -> None:
             row = connection.execute(found).one_or_none()
-            if row is None:
+            is_gone = row is None or row.stored_ns != spent.row.stored_ns  # retried, which begins a new life
+            if row is None or is_gone:
                 more_ns = spent.device_ns - spent.saved_ns
             elif (row.state, row.attempt) == ("cancelled", spent.row.attempt):
                 more_ns = spent.row.device_ns + spent.device_ns - row.device_ns
@@ -74,7 +77,8 @@ class UsageTable:
                 return  # it goes on somewhere, or was metered with its end
             if more_ns > 0:
                 add_spent(connection, day_of(now_ns), spent.row.tenant, spent.model, more_ns)
-                connection.execute(told)
+                if not is_gone:
+                    connection.execute(told)
 
         self._database.run(work)
 
