@@ -1,4 +1,4 @@
-"""Writes trained pipelines as they are committed: transformers and the video autoencoder in half precision.
+"""Writes trained pipelines as they are committed: transformers' and the video autoencoder's matrices in half precision.
 
 Diffusers loads half-precision files into single-precision models where no dtype is asked for, so every loader computes
 with the same numbers; the text encoders stay in single precision, because transformers would compute as it loads.
@@ -22,7 +22,8 @@ FOLDERS = {"image": "image", "student": "image_student", "video": "video"}
 
 
 def halve(file: Path) -> None:
-    weights = {k: v.to(torch.float16) for k, v in load_file(file).items()}
+    """Matrices alone: vectors weigh nothing, and the video autoencoder's biases need every digit."""
+    weights = {k: v if v.squeeze().ndim < 2 else v.to(torch.float16) for k, v in load_file(file).items()}
     if not all(v.isfinite().all() for v in weights.values()):
         raise ValueError(f"{file} holds a weight beyond half precision's 65504; publish it in single precision")
     save_file(weights, file, metadata={"format": "pt"})

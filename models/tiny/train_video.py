@@ -15,17 +15,14 @@ from torch import Tensor
 from .captions import tokens
 from .clips import LAP, clips, judge, lap
 from .training import Log, Optimiser, begin, save_state
-from .wan import TOKENS_A_FRAME, TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
+from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
 
-POOL = 1600
-# (frames, clips a batch, share of the batches): single frames show many captions a step, long clips hold together.
-LENGTHS = ((1, 72, 0.1), (4, 20, 0.2), (8, 10, 0.55), (24, 3, 0.15))
-LR, HOLD, SILENCE = 3e-3, 0.75, 0.1
-# Half of the clips have noise of its own in every frame, and little in some: where those show the shape tells where it
-# is in the others, which teaches motion long before one noise for all would (diffusion forcing, arXiv 2407.01392).
-FORCED, CLEAR, CLEAR_MEAN = 0.5, 0.4, -2.0
-# Mean logit of the noise of one frame; more frames of one motion tell more of it, as more pixels do (flux.sigma_mean).
-SIGMA_MEAN = 1.6
+POOL = 3000
+# (frames, clips a batch, share of the batches): single laps show many captions a step, long clips hold together.
+LENGTHS = ((4, 64, 0.35), (8, 32, 0.45), (24, 10, 0.2))
+LR, HOLD, SILENCE = 3e-3, 0.7, 0.1
+# Logit of the noise of one frame; more frames of one motion tell more of it, as more pixels do (flux.sigma_mean).
+SIGMA_MEAN, SIGMA_SPREAD = 1.3, 1.1
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,14 @@ class Laps:
     silence: Tensor
 
     def sample(self, frames: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Clean clips `[batch, channels, frames, h, w]` that begin anywhere in a lap; captions; noise of each frame."""
+        """Clean clips `[batch, channels, frames, h, w]` that begin anywhere, captions, and the noise of each clip."""
         rows, begins = torch.randint(0, len(self.latents), (batch,)), torch.randint(0, LAP, (batch, 1))
         at = (begins + torch.arange(frames)) % LAP
         told = self.told[rows].clone()
         told[torch.rand(batch) < SILENCE] = self.silence
-        logit = SIGMA_MEAN + 0.5 * math.log(frames) + torch.randn(batch, 1).expand(batch, frames)
-        if frames > 1:
-            clear = torch.rand(batch, frames) < CLEAR
-            own = torch.where(clear, CLEAR_MEAN, SIGMA_MEAN + 1) + torch.randn(batch, frames)
-            logit = torch.where(torch.rand(batch, 1) < FORCED, own, logit)
-        return self.latents[rows[:, None], at].transpose(1, 2), told, torch.sigmoid(logit)
+        down, across = torch.randint(0, self.latents.shape[-1], (2,)).tolist()
+        clean = self.latents[rows[:, None], at].transpose(1, 2).roll((down, across), (3, 4))
+        return clean, told, torch.sigmoid(SIGMA_MEAN + 0.5 * math.log(frames) + SIGMA_SPREAD * torch.randn(batch))
 
 
 @torch.inference_mode()
@@ -84,9 +78,9 @@ def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: i
         torch.manual_seed(seed * 1_000_003 + step)  # a resumed stage draws what an unbroken one draws
         frames, batch, _ = LENGTHS[int(torch.multinomial(shares, 1))]
         x, told, sigma = pool.sample(frames, batch)
-        noise, level = torch.randn_like(x), sigma[:, None, :, None, None]
-        times = 1000 * sigma.repeat_interleave(TOKENS_A_FRAME, 1)
-        v = model.transformer(torch.lerp(x, noise, level), times, told, return_dict=False)[0]
+        noise = torch.randn_like(x)
+        noised = torch.lerp(x, noise, sigma[:, None, None, None, None])
+        v = model.transformer(noised, 1000 * sigma, told, return_dict=False)[0]
         loss = (v - (noise - x)).square().mean()
         done = step / steps
         optimiser.step(loss, min(1, step / 60) * (1 if done < HOLD else max(0.01, (1 - done) / (1 - HOLD))))
@@ -114,7 +108,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
     parser.add_argument("--start", type=Path, help="the pipeline to go on from")
-    parser.add_argument("--steps", type=int, default=22_000)
+    parser.add_argument("--steps", type=int, default=11_600)
     a = parser.parse_args()
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")

@@ -12,12 +12,12 @@ from torch.nn.functional import cross_entropy
 from transformers import UMT5Config, UMT5EncoderModel
 
 from .captions import CLASSES, IGNORED, TOKENS, WORDS, new_tokenizer, tokens
-from .clips import SIDE, clips, targets
+from .clips import LAP, SIDE, clips, targets
 from .oracle import Pixels
 from .training import Log
 
-WIDTH, HEADS, BLOCKS = 128, 4, 4
-TOKENS_A_FRAME = (SIDE // 16) ** 2
+READ = 128  # numbers that tell a word of a caption
+WIDTH, HEADS, BLOCKS = 192, 6, 4
 SHIFT = 6.0  # of the sampler; more than for pictures, since many frames tell the same
 
 
@@ -25,9 +25,9 @@ def new_text() -> UMT5EncoderModel:
     return UMT5EncoderModel(
         UMT5Config(
             vocab_size=len(WORDS),
-            d_model=WIDTH,
+            d_model=READ,
             d_kv=32,
-            d_ff=2 * WIDTH,
+            d_ff=2 * READ,
             num_layers=2,
             num_heads=4,
             feed_forward_proj="gated-gelu",
@@ -39,14 +39,14 @@ def new_text() -> UMT5EncoderModel:
 
 
 def new_transformer(channels: int) -> WanTransformer3DModel:
-    """1 million weights over tokens of one frame and 16 x 16 pixels; the output begins as zero."""
+    """2.5 million weights over tokens of a lap and 16 x 16 pixels; the output begins as zero."""
     model = WanTransformer3DModel(
-        patch_size=(1, 2, 2),
+        patch_size=(LAP, 1, 1),
         num_attention_heads=HEADS,
         attention_head_dim=WIDTH // HEADS,
         in_channels=channels,
         out_channels=channels,
-        text_dim=WIDTH,
+        text_dim=READ,
         freq_dim=64,
         ffn_dim=2 * WIDTH,
         num_layers=BLOCKS,
@@ -58,14 +58,14 @@ def new_transformer(channels: int) -> WanTransformer3DModel:
 
 
 def read(text: UMT5EncoderModel, ids: Tensor) -> Tensor:
-    """`[captions, TOKENS, WIDTH]`, zero behind each caption's end, as WanPipeline hands it on."""
+    """`[captions, TOKENS, READ]`, zero behind each caption's end, as WanPipeline hands it on."""
     said = (ids != 0).long()
     return text(ids, said).last_hidden_state * said[..., None]
 
 
 def pretrain(text: UMT5EncoderModel, steps: int = 400, batch: int = 64) -> None:
     """Teaches every token of a caption to tell the clip's shape, colour, size, direction and background."""
-    log, reader = Log("video text"), nn.Linear(WIDTH, 5 * CLASSES)
+    log, reader = Log("video text"), nn.Linear(READ, 5 * CLASSES)
     told = clips(80, 4000, terse=0.25)
     ids = tokens([c.caption for c in told])
     each = targets(told, ids)

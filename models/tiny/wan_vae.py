@@ -1,8 +1,8 @@
 """Builds the video autoencoder: diffusers' AutoencoderKLWan as the linear map that loses least, without training.
 
-Each 8 x 8 pixels of each frame become the first coefficients of their principal components. The class is made linear:
-every feature passes as a pair of opposite signs, since silu(f) - silu(-f) = f, and beside them runs a constant so large
-that the root-mean-square norm is one; residual blocks and attention add nothing. `python -m models.tiny.wan_vae OUT`
+Each 16 x 16 pixels of each frame become the first coefficients of their principal components. The class is made linear:
+every feature is lifted so far that silu leaves it as it is, and beside them runs a constant so large that the
+root-mean-square norm is one; residual blocks and attention add nothing. `python -m models.tiny.wan_vae OUT`
 """
 
 import argparse
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from .clips import clips, frame
 from .training import Log, begin
 
-CHANNELS, PATCH, POOL = 16, 8, 1500
-WIDTH = 2 * CHANNELS + 2
-CONSTANT = 1024.0  # squared, 5000 times the squared features: the norm strays from one by 1 in 10 000
+CHANNELS, PATCH, POOL = 24, 16, 1500
+WIDTH = CHANNELS + 2
+LIFT = 48.0  # more than thirty above the lowest feature: there silu(f) = f in single precision
+CONSTANT = 65536.0  # squared, 50 000 times the squared features: the norm strays from one by 1 in 100 000
 
 
 def new_vae() -> AutoencoderKLWan:
@@ -61,19 +62,21 @@ def put(conv: WanCausalConv3d, weight: Tensor, bias: Tensor) -> None:
 
 
 def lay_out(into: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows f, -f and a constant, from the map `into` `[CHANNELS, in]` of the features and its bias."""
-    rest = WIDTH - 2 * CHANNELS
-    weight = torch.cat([into, -into, torch.zeros(rest, into.shape[1])])
-    return weight, torch.cat([bias, -bias, torch.full((rest,), CONSTANT / math.sqrt(rest))])
+    """Rows f + LIFT and a constant, from the map `into` `[CHANNELS, in]` of the features and its bias."""
+    rest = WIDTH - CHANNELS
+    weight = torch.cat([into, torch.zeros(rest, into.shape[1])])
+    return weight, torch.cat([bias + LIFT, torch.full((rest,), CONSTANT / math.sqrt(rest))])
 
 
-def read_pairs(out_of: Tensor) -> Tensor:
-    """The map `[out, WIDTH]` that reads features laid out by `lay_out` through `out_of` `[out, CHANNELS]`."""
-    return torch.cat([out_of, -out_of, torch.zeros(len(out_of), WIDTH - 2 * CHANNELS)], 1)
+def read_lifted(out_of: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The map `[out, WIDTH]` that reads features laid out by `lay_out` through `out_of` `[out, CHANNELS]`; its bias."""
+    return torch.cat([out_of, torch.zeros(len(out_of), WIDTH - CHANNELS)], 1), bias - LIFT * out_of.sum(1)
 
 
 @torch.no_grad()
 def make_linear(vae: AutoencoderKLWan, mean: Tensor, axes: Tensor) -> None:
+    """The axes are rounded to half precision, in which they are published; what is lowered again fits those."""
+    axes = axes.half().float()
     for part in vae.modules():
         if isinstance(part, WanCausalConv3d | nn.Conv2d):
             part.weight.zero_()
@@ -83,11 +86,11 @@ def make_linear(vae: AutoencoderKLWan, mean: Tensor, axes: Tensor) -> None:
     one = torch.eye(CHANNELS)
     put(vae.encoder.conv_in, *lay_out(axes, -axes @ mean))
     variance = torch.cat([torch.zeros(CHANNELS), torch.full((CHANNELS,), -30.0)])  # in logarithms: none
-    put(vae.encoder.conv_out, read_pairs(torch.cat([one, torch.zeros_like(one)])), variance)
+    put(vae.encoder.conv_out, *read_lifted(torch.cat([one, torch.zeros_like(one)]), variance))
     put(vae.quant_conv, torch.eye(2 * CHANNELS), torch.zeros(2 * CHANNELS))
     put(vae.post_quant_conv, one, torch.zeros(CHANNELS))
     put(vae.decoder.conv_in, *lay_out(one, torch.zeros(CHANNELS)))
-    put(vae.decoder.conv_out, read_pairs(axes.T.contiguous()), mean)
+    put(vae.decoder.conv_out, *read_lifted(axes.T.contiguous(), mean))
 
 
 def build(out: Path) -> None:

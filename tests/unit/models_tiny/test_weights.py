@@ -15,6 +15,8 @@ with warnings.catch_warnings():  # what the libraries say at import is theirs
     from models.tiny import wan
     from models.tiny.flux import Sampling, generate, load_pipeline
 
+from models.tiny.clips import clips  # noqa: E402
+from models.tiny.clips import judge as clips_judge  # noqa: E402
 from models.tiny.evaluate import HERE  # noqa: E402
 from models.tiny.oracle import Verdict, drawn, judge  # noqa: E402
 from models.tiny.scenes import scenes  # noqa: E402
@@ -101,3 +103,14 @@ def test_a_clip_has_the_background_and_the_colour_that_its_caption_names() -> No
     assert dark > 0.3
     assert red > 0.01
     assert np.abs(np.diff(clip.astype(int), axis=0)).mean() > 1
+
+
+def test_shapes_move_as_held_out_captions_say() -> None:
+    told = clips(91, 20, held_out=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = wan.generate(wan.load_pipeline(HERE / "video"), [c.caption for c in told], wan.VideoSampling(frames=8))
+    verdicts = [clips_judge(clip, c) for clip, c in zip(made, told, strict=True)]
+    assert all(v.background for v in verdicts)
+    assert sum(v.motion for v in verdicts) >= 16  # chance is a fifth of them
+    assert sum(v.colour for v in verdicts) >= 12  # in every frame

@@ -168,10 +168,10 @@ def qwen() -> Any:
     )
 
 
-def wan(boundary_ratio: float | None = None) -> Any:
+def wan(boundary_ratio: float | None = None, patch_time: int = 1) -> Any:
     def transformer() -> Any:
         return diffusers.WanTransformer3DModel(
-            patch_size=(1, 2, 2),
+            patch_size=(patch_time, 2, 2),
             num_attention_heads=2,
             attention_head_dim=12,
             in_channels=16,
@@ -212,4 +212,5 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     "qwen": qwen,
     "wan": wan,
     "wan2.2": lambda: wan(boundary_ratio=0.8),
+    "wan-long-tokens": lambda: wan(patch_time=2),
 }

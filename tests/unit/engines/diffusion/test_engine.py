@@ -382,9 +382,10 @@ def test_quality_is_the_encoders(engine: Make) -> None:
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.parametrize("model", ["wan", "wan-long-tokens"])  # of one latent frame a token, and of two
 @pytest.mark.parametrize("frames", [1, 5, 6, 8])
-def test_a_video_has_the_frames_and_the_rate_that_were_asked(frames: int, engine: Make) -> None:
-    body = made(engine("wan"), video(frames=frames))[0].body
+def test_a_video_has_the_frames_and_the_rate_that_were_asked(model: str, frames: int, engine: Make) -> None:
+    body = made(engine(model), video(frames=frames))[0].body
     with av.open(io.BytesIO(body)) as container:
         stream = container.streams.video[0]
         assert (stream.average_rate, stream.width, stream.height) == (4, 32, 32)

@@ -32,7 +32,7 @@ HOW = {
     "qwen": {"negative_prompt": NEGATIVE, "true_cfg_scale": 3.0},
     "wan": {"negative_prompt": NEGATIVE, "guidance_scale": 3.0, "max_sequence_length": 16, "num_frames": 5},
 }
-HOW["wan2.2"] = HOW["wan"]
+HOW["wan2.2"] = HOW["wan-long-tokens"] = HOW["wan"]
 
 
 def piped(loaded: Loaded, cls: Any = None, seed: int = 5, **how: Any) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Wan 2.1 and 2.2: text to video; 2.2 has a second transformer for low noise, or one timestep per token.
 
-Follows `WanPipeline` of diffusers 0.42, but for the number of frames: the VAE makes 1 + k * m of them, and where a
-request asks for others the next larger number is made and cut, so that the duration is the one asked for.
+Follows `WanPipeline` of diffusers 0.42, but for the number of frames: the VAE makes 1 + k * m of them, of latent frames
+that fill whole tokens, and where a request asks for others the next larger number is made and cut, so that the duration
+is the one asked for.
 """
 
 from collections.abc import Sequence
@@ -98,5 +99,6 @@ class WanFamily:
 
     def _grid(self, size: Size) -> tuple[int, int, int]:
         scale = self._pipe.vae_scale_factor_spatial
-        frames = -(-(size.frames - 1) // self._pipe.vae_scale_factor_temporal) + 1
-        return frames, size.height // scale, size.width // scale
+        made = -(-(size.frames - 1) // self._pipe.vae_scale_factor_temporal) + 1
+        time = self._first.config.patch_size[0]
+        return -(-made // time) * time, size.height // scale, size.width // scale
