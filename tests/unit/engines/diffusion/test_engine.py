@@ -273,10 +273,10 @@ def short_of_memory(engine: DiffusionEngine, rows_max: int) -> None:
     """Forward passes of more pictures than that fail as the CPU allocator does."""
     predict = engine._batcher.predict
 
-    def limited(rows: Any) -> Any:
+    def limited(rows: Any, pictures_max: int | None = None) -> Any:
         if sum(len(row.latents) for row in rows) > rows_max:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        return predict(rows)
+        return predict(rows, pictures_max)
 
     engine._batcher.predict = limited  # type: ignore[method-assign]
 
@@ -293,7 +293,7 @@ def test_rows_that_do_not_fit_together_are_run_alone(engine: Make) -> None:  # v
 def test_another_error_of_a_pass_voids_the_plan_and_leaves_nothing(engine: Make) -> None:
     one = engine("flux")
     run(one, [loose()], count=1)
-    one._batcher.predict = lambda rows: (_ for _ in ()).throw(RuntimeError("shapes"))  # type: ignore[method-assign]
+    one._batcher.predict = lambda rows, most=None: (_ for _ in ()).throw(RuntimeError("shapes"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="shapes"):
         _go_on(one, 1)
     assert one.held == 0
