@@ -377,13 +377,18 @@ def test_a_relayed_tenant_has_its_quota_and_is_told_of_it() -> None:
         assert len(up.seen) == 2
 
 
+CROWDED = (  # by the second request that waits
+    "front.admission={type='bounded', params={queue_max=1}}",
+    "front.room={cold_requests=1, engine_queue_ms=0.0}",
+)
+
+
 def test_admission_may_send_a_request_to_another_model() -> None:
     # SPEC A7: transfer
-    busy = ("front.admission={type='bounded', params={queue_max=1}}", "front.room.cold_requests=1")
     routes = ("front.routes.model-a.transfers_to=['model-b']",)
     with Upstream(Script(max_seqs=1)) as a, Upstream(Script(models=("model-b",))) as b:
         both = upstreams(one("a", a, "connection={connections_max=1}, "), one("b", b))
-        with gateway(both, *busy, *routes) as headway:
+        with gateway(both, *CROWDED, *routes) as headway:
             headway.until(lambda: headway.ask(body("model-b"))[0] == 200, "b is there")
             a.inject(Fault("slow_first_byte", times=-1, path="/v1/chat"))
             waiting = [threading.Thread(target=headway.ask, args=(body(),), daemon=True) for _ in range(2)]
@@ -407,8 +412,7 @@ def test_admission_may_send_a_request_to_another_model_of_our_own() -> None:
         "models=[{served_name='small'}, {served_name='large'}]",
         "scheduler.max_seqs=1",
     )
-    busy = ("front.admission={type='bounded', params={queue_max=1}}", "front.room.cold_requests=1")
-    with gateway(*own, *busy, "front.routes.small.transfers_to=['large']") as headway:
+    with gateway(*own, *CROWDED, "front.routes.small.transfers_to=['large']") as headway:
         book, clients = headway.running.live.front.book, []
         statuses: list[tuple[int, str | None]] = []
 
