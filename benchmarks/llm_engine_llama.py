@@ -14,6 +14,7 @@ from pathlib import Path
 from llm_engine_cells import NEWCOMER, Cell
 
 DECODING = 256  # tokens that each of those who decode asks for, as in llm_engine_child.py
+PATIENCE_S = 120  # for the server to start, and to take what it is sent
 
 
 class Stream:
@@ -112,7 +113,12 @@ class LlamaServer:
             return b""
 
     def _until(self, holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + PATIENCE_S
         while not holds():
+            if time.monotonic() > ends:
+                raise SystemExit(
+                    f"llama-server did nothing for {PATIENCE_S} s: {Path(self._log.name).read_text()[-1500:]}"
+                )
             if self._process.poll() is not None:
                 raise SystemExit(f"llama-server died: {Path(self._log.name).read_text()[-1500:]}")
             time.sleep(0.05)

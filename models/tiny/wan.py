@@ -39,7 +39,7 @@ def new_text() -> UMT5EncoderModel:
 
 
 def new_transformer(channels: int) -> WanTransformer3DModel:
-    """2.5 million weights over tokens of a lap and 16 x 16 pixels; the output begins as zero."""
+    """2.2 million weights over tokens of a lap and 16 x 16 pixels; the output begins as zero."""
     model = WanTransformer3DModel(
         patch_size=(LAP, 1, 1),
         num_attention_heads=HEADS,
