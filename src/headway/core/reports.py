@@ -107,6 +107,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     save_ns: float = 0.0  # a checkpoint of one request, as measured lately over all shapes; 0: nothing measured yet
     resume_ns: float = 0.0  # and to begin from it
     interruption_error: float | None = None  # as `error`, of these two by shape
+    first_ns: float = 0.0  # more of the first plan of a shape, which may compile; 0: nothing measured yet
 
 
 class DenoiseMemory(msgspec.Struct, frozen=True):
@@ -139,6 +140,7 @@ class WarmShape(msgspec.Struct, frozen=True, gc=False):
     batch: int
     save_ns: Ns = 0  # what a checkpoint of one took before it was ready; 0: not measured
     resume_ns: Ns = 0  # and to begin from it
+    first_ns: Ns | None = None  # what its first run took beyond the later ones; None: not measured
 
     @property
     def words(self) -> str:

@@ -5,16 +5,18 @@ learned for all shapes, one for each shape and one for each size of its batches;
 factor of what is more general. What batches gain is therefore measured wherever they have run.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from headway.core.artifacts import StageTimes
 from headway.core.plans import DenoisePlan
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.cost.diffusion import begin_ns, decode_ns, encode_ns, gain, left_ns, passes_of, step_ns
+from headway.cost.first_runs import FirstRuns
 from headway.cost.interruption import InterruptionPrice
 from headway.cost.means import Mean
 
@@ -57,6 +59,12 @@ class DenoiseCost:
         self._sizes: dict[tuple[DenoiseShape, int], Mean] = {}  # by pictures in the batch
         self._error = Mean()
         self.interruption = InterruptionPrice(self._params.memory_plans)
+        self.first_runs = FirstRuns(self._params.memory_plans)
+
+    def begin(self, shapes: Sequence[WarmShape]) -> None:
+        """Take what a warm-up has measured beside what its work costs."""
+        self.interruption.begin(shapes)
+        self.first_runs.begin(shapes)
 
     @property
     def error(self) -> float | None:
@@ -84,6 +92,7 @@ class DenoiseCost:
             save_ns=self.interruption.save.mean_ns,
             resume_ns=self.interruption.resume.mean_ns,
             interruption_error=self.interruption.error,
+            first_ns=self.first_runs.more_ns,
         )
 
     def factor(self, shape: DenoiseShape, pictures: int | None = None) -> float:
@@ -112,15 +121,25 @@ class DenoiseCost:
         """True where an adapter is merged into the weights while it is used."""
         return self._start.merge_ns > 0
 
+    @property
+    def merge_ns(self) -> float:
+        """One rewrite of all weights; 0 where adapters are not merged."""
+        return self._start.merge_ns * self._common.value
+
     def gain(self, shape: DenoiseShape, pictures: int) -> float:
         """MFU(b)/MFU(1): predicted, and measured where such batches and single pictures have run."""
         return gain(self._start, shape, pictures) * self.factor(shape, 1) / self.factor(shape, pictures)
 
     def observe(self, plan: DenoisePlan, took_ns: Ns, stages: StageTimes | None = None) -> None:
-        """Fold in one measured plan. What checkpoints took of it is no work of its rows."""
+        """Fold in one measured plan. What checkpoints took of it is no work of its rows; of a cold one it is what first
+        runs take, and teaches nothing of those that follow."""
+        if stages is not None:
+            took_ns -= stages.save_ns + stages.resume_ns
+        if plan.is_cold:
+            self.first_runs.observe(took_ns, self.plan_ns(plan))
+            return
         if stages is not None:
             self.interruption.observe(plan, stages)
-            took_ns -= stages.save_ns + stages.resume_ns
         params, predicted = self._params, plan_ns(self._start, plan)
         if took_ns <= 0 or predicted <= 0 or not any(row.runs for row in plan.rows):
             return  # steps that are only counted teach nothing of steps

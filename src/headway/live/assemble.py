@@ -66,7 +66,7 @@ def build_node(recipe: Recipe) -> BuiltNode:
         holdings = Holdings(spec.node, memory, cost, cache)
         belief, warmth = None if cost is None else DenoiseCost(cost), Warmth(recipe.warm)
         if belief is not None:
-            belief.interruption.begin(recipe.warm or ())
+            belief.begin(recipe.warm or ())
         machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)

@@ -42,6 +42,11 @@ class Measured(msgspec.Struct, frozen=True):
     decode_ns: int
     peaks: StagePeaks | None = None  # of a run that was counted; None: the engine does not count
 
+    @property
+    def once_ns(self) -> int:
+        """All of it with one step."""
+        return round(self.text_ns + self.step_ns + self.decode_ns)
+
 
 class Probes(msgspec.Struct, frozen=True):
     """What is run: every shape with its largest batch in pictures, and the smaller ones."""
@@ -100,10 +105,9 @@ def warm_up_denoiser(
     measured: list[Measured] = []
     caps: list[tuple[DenoiseShape, int]] = []
     shapes: list[WarmShape] = []
-    watch = clocks or Clocks()
-    number = 0
+    watch, number = clocks or Clocks(), 1
     for shape, largest in probes.batches:
-        fit = 0
+        fit, first_ns = 0, _first_ns(Bench(engine, probes, watch), shape, number - 1)
         for pictures in batch_sizes(largest):
             is_usual = shape == probes.batches[0][0]
             is_measured = pictures == 1 or (pictures == largest and is_usual)
@@ -123,8 +127,9 @@ def warm_up_denoiser(
                 caps.append((shape, fit))
                 break
             number, fit = number + _RUNS + pictures, pictures
-        price = checkpoint_ns(engine, _request(probes, shape, 1, number))
-        number += _RUNS
+        alone = next(one for one in measured if one.shape == shape and one.pictures == 1)
+        price = (*checkpoint_ns(engine, _request(probes, shape, 1, number)), max(0, first_ns - alone.once_ns))
+        number += _RUNS + 1
         shapes.append(WarmShape(*shape_sides(shape), fit, *price))
     cost = fitted(measured, start)
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
@@ -170,6 +175,14 @@ class Bench(msgspec.Struct, frozen=True):
     def share(self, wall_ns: int, busy_ns: int) -> float:
         """Of a run, in which its thread had a processor."""
         return min(1.0, busy_ns / wall_ns) if self.probes.is_own_work and busy_ns and wall_ns else 1.0
+
+
+def _first_ns(bench: Bench, shape: DenoiseShape, number: int) -> int:
+    """One picture in one step, before anything of its shape has run."""
+    began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
+    times = _run(bench.engine, [_request(bench.probes, shape, 1, number, 1)])
+    share = bench.share(bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns)
+    return round((times.text_encode_ns + times.denoise_ns + times.vae_decode_ns) * share)
 
 
 def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> Measured:

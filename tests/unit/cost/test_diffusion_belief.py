@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from headway.core.artifacts import StageTimes
 from headway.core.draw import draw_unit
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
@@ -131,6 +132,17 @@ def test_a_plan_of_skipped_steps_teaches_nothing_of_steps() -> None:
     assert belief.error is None
     belief.observe(plan(SMALL, DenoiseRow(1, 4, 2, 10, skipped=5)), round(2 * step_ns(COST, SMALL)))
     assert belief.factor(SMALL) == pytest.approx(2.0, rel=2e-4)  # one of its two steps ran, in whole nanoseconds
+
+
+# SPEC F8
+def test_a_cold_plan_teaches_what_first_runs_take_and_nothing_of_the_work() -> None:
+    belief, first = DenoiseCost(COST), replace(middle(SMALL), is_cold=True)
+    work_ns = belief.plan_ns(first)
+    belief.observe(first, work_ns + 700, StageTimes(save_ns=10**6, resume_ns=10**6))
+    assert belief.first_runs.more_ns == 0  # what was saved and resumed is neither
+    belief.observe(first, work_ns + 900)
+    assert (belief.first_runs.more_ns, belief.coefficients.first_ns) == (450, 450)
+    assert (belief.factor(SMALL), belief.error, belief.interruption.error) == (1.0, None, None)
 
 
 def test_one_plan_outweighs_what_was_believed_before_anything_ran() -> None:  # a crowded warm-up, a wrong catalogue

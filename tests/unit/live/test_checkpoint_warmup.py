@@ -47,7 +47,8 @@ def test_the_first_save_and_resume_are_not_counted_and_nothing_is_kept() -> None
 
 def test_the_price_of_every_warm_shape_is_known() -> None:  # SPEC F6, F8
     start = DenoiseCoefficients(0.0, 0.0, 0.0, 0.0)
-    assert warm_up_denoiser(Priced(), Probes(((SHAPE, 2),), "png"), start).shapes == (WarmShape(64, 64, 1, 2, 50, 30),)
+    (warm,) = warm_up_denoiser(Priced(), Probes(((SHAPE, 2),), "png"), start).shapes
+    assert msgspec.structs.replace(warm, first_ns=None) == WarmShape(64, 64, 1, 2, 50, 30)
 
 
 def test_an_engine_that_does_not_tell_has_no_price() -> None:

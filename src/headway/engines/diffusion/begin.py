@@ -69,9 +69,9 @@ class Beginner:
         size = Size(request.height, request.width, request.frames)
         self._check(request, size)
         scale = request.guidance_scale or self._guidance_scale
+        began = self._clock()
         solver = self.solver(request.steps, size, request.skipped_steps)
         if request.begun:
-            began = self._clock()
             saved = read(request, self._loaded.model_hash, self._loaded.device)
             solver.restore(saved.plain, saved.group("solver."))
             edit = saved.group("edit.")

@@ -3,6 +3,11 @@
 from headway.core.request import LoraUse
 
 
+def rewrites(inside: tuple[LoraUse, ...], wanted: tuple[LoraUse, ...]) -> int:
+    """Of all weights, from one set of adapters to another: out by the pristine copy, and in."""
+    return 0 if inside == wanted else bool(inside) + bool(wanted)
+
+
 class Merged:
     """`merges`: adapters are merged while they are used. Rewrites of all weights add up until a plan takes them."""
 
@@ -14,8 +19,7 @@ class Merged:
     def want(self, loras: tuple[LoraUse, ...]) -> None:
         """The next batch needs these and no others."""
         if self._merges and loras != self._inside:
-            self._rewrites = bool(self._inside) + bool(loras)  # out by the pristine copy, and in
-            self._inside = loras
+            self._rewrites, self._inside = rewrites(self._inside, loras), loras
 
     def take(self) -> int:
         """Rewrites that the next plan begins with."""

@@ -42,6 +42,10 @@ class Batches:
         passes = self._passes(request.shape, request.n * len(batch))
         return all(self._warmth.has_run(request.shape, pictures) for pictures in passes)
 
+    def cold_ns(self, batch: Sequence[Item]) -> Ns:
+        """Believed of what its first run takes beyond its work; 0 of one that is warm."""
+        return 0 if self._belief is None or self.are_warm(batch) else self._belief.first_runs.more_ns
+
     def ran(self, plan: DenoisePlan) -> None:
         """A plan is over, and every row of it was well."""
         if plan.shape is not None and any(row.runs for row in plan.rows):

@@ -178,13 +178,13 @@ class DiffusionMachine:
     ) -> list[DenoiseRow]:
         """Fold in a plan; return the rows that are still wanted. Complete and failed ones are over.
 
-        `took_ns` teaches the belief, unless a row failed or the plan was cold. `saved`: checkpoints that came.
+        `took_ns` teaches the belief, unless a row failed. `saved`: checkpoints that came.
         """
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
         self.holdings.ran(step)
-        if self._belief is not None and took_ns is not None and not failed and not plan.is_cold:
+        if self._belief is not None and took_ns is not None and not failed:
             self._belief.observe(plan, took_ns, stages)
         if not failed:
             self._batches.ran(plan)

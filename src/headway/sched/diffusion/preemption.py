@@ -8,6 +8,7 @@ import msgspec
 from headway.core.decisions import ALTERNATIVES_MAX, Alternative, Decision
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.cost.diffusion_belief import DenoiseCost
+from headway.sched.diffusion.adapters import rewrites
 from headway.sched.diffusion.batches import Batches
 from headway.sched.diffusion.params import Preemption
 from headway.sched.diffusion.protocols import Item
@@ -42,6 +43,10 @@ class Preempter:
         is not, a deadline can still decide: one would be missed, none of the rows' would be, and the price is less than
         the wait that is won. Rows leave the engine where they do not fit in it beside `resident` others that were
         interrupted before: they are saved with their next steps, for which those who begin sooner wait too.
+
+        What is warm for the one is not for the other: adapters are merged for those who begin sooner and again for the
+        rows, and a shape that has not run here is prepared while the rows wait. Embeddings, the solver's state and an
+        edit's picture are in the row and in its checkpoint: nothing of them is made again.
         """
         if any(item.preemptions >= self._params.times_max for item in batch):
             return None
@@ -49,9 +54,11 @@ class Preempter:
         if not line.precedes(head, batch):
             return None
         sooner = self._batches.of(head, line)
-        left_ns, during_ns = self._batches.left_ns(batch), self._batches.left_ns(sooner)
+        left_ns = self._batches.left_ns(batch)
+        warms_ns = self._merging_ns(batch[0], head) + self._batches.cold_ns(sooner)
+        during_ns = self._batches.left_ns(sooner) + warms_ns
         stays = resident + len(batch) <= self._params.resident_max and self._batches.has_room(head.request)
-        price_ns = self._price_of(batch, stays=stays)
+        price_ns = self._price_of(batch, stays=stays) + self._merging_ns(head, batch[0])
         saves = not stays and not all(item.is_saved for item in batch)
         before_ns = self._batches.next_ns(batch) if saves else 0
         won_ns, lost_ns = left_ns - before_ns, during_ns + price_ns
@@ -71,6 +78,10 @@ class Preempter:
         if any(due is not None and due < ends_ns for due in dues):
             return None
         return Switch(head, f"{said}: its deadline, and none of theirs", stays)
+
+    def _merging_ns(self, inside: Item, wanted: Item) -> Ns:
+        """Device time until the weights have other adapters; 0 where none are merged."""
+        return round(self._belief.merge_ns * rewrites(inside.request.loras, wanted.request.loras))
 
     def _price_of(self, batch: Sequence[Item], *, stays: bool) -> Ns:
         """Device time that the interruption takes: what saves and resumes of such rows took, of rows that stay nothing;

@@ -178,6 +178,32 @@ def test_an_edit_of_a_part_goes_on_from_its_checkpoint(engine: Make) -> None:
     assert made(engine("flux"), msgspec.structs.replace(request, begun=2, checkpoint=checkpoint))[0].body == whole
 
 
+# SPEC F6
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_row_that_goes_on_has_nothing_encoded_again(
+    is_saved: bool, engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Content("a red circle", negative_prompt="a dog", pictures=(picture(),), mask=mask())
+    request, one = asked(strength=0.75, content=said), engine("flux", cache_mb=0)
+    calls: list[str] = []
+    for part, name in ((one.stages, "encode"), (one._family, "encode_picture")):
+        monkeypatch.setattr(part, name, _counted(getattr(part, name), calls))
+    checkpoint = run(one, [request], count=2, save=(0,)).made[0].made[0].body
+    assert calls == ["encode", "encode", "encode_picture"]
+    rest = msgspec.structs.replace(request, begun=2, checkpoint=checkpoint)
+    done = run(one, [rest], 2, 2, leave=(0,)) if is_saved else run(one, [request], 2, 2)
+    assert [row.made[0].kind for row in done.made] == ["picture"]
+    assert calls == ["encode", "encode", "encode_picture"]
+
+
+def _counted(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    def counted(*args: Any) -> Any:
+        calls.append(function.__name__)
+        return function(*args)
+
+    return counted
+
+
 def test_a_save_does_not_change_what_follows(engine: Make) -> None:
     one = engine("wan")
     for step in range(STEPS - 1):

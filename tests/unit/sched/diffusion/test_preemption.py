@@ -7,11 +7,13 @@ from tests.unit.sched.diffusion.pictures import COST, machine, picture
 from headway.core.artifacts import StageTimes
 from headway.core.errors import ConfigError
 from headway.core.plans import DenoisePlan
-from headway.core.request import DiffusionRequest, Slo
+from headway.core.reports import WarmShape
+from headway.core.request import DiffusionRequest, LoraUse, Slo
 from headway.cost.diffusion import left_ns
-from headway.cost.diffusion_belief import plan_ns
+from headway.cost.diffusion_belief import DenoiseCost, plan_ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption
+from headway.sched.diffusion.warmth import Warmth
 from headway.sched.registry import PolicyChoice
 
 FREE = Preemption(price_s=0.0)
@@ -213,6 +215,49 @@ def test_a_deadline_is_not_worth_more_than_the_wait_that_it_saves() -> None:
             stepped(painter)
         painter.add(picture("req-2", steps=15, size=256, slo=Slo(e2e_deadline_ns=LONG_NS * 95 // 100)))
         assert (stepped(painter).save == (seq,)) is interrupts
+
+
+# SPEC F6
+@pytest.mark.parametrize(("merge_share", "interrupts"), [(0.1, True), (0.6, False)])
+@pytest.mark.parametrize("who", ["row", "head"])
+def test_adapters_that_must_be_merged_anew_are_part_of_the_price(
+    merge_share: float, interrupts: bool, who: str
+) -> None:
+    belief = DenoiseCost(replace(COST, merge_ns=merge_share * LONG_NS))
+    painter = DiffusionMachine(DiffusionParams(preempt=FREE, order=PolicyChoice("sjf"), batch_max=2), belief)
+    used = (LoraUse("a", 1.0),)  # one rewrite for the head, and one to have the row's weights back
+    seq = painter.add(replace(LONG, loras=used if who == "row" else ()))
+    stepped(painter)
+    painter.add(short(loras=used if who == "head" else ()))
+    assert (rows(stepped(painter))[0][0] != seq) is interrupts
+
+
+# SPEC F6
+def test_adapters_that_both_use_cost_no_preemption() -> None:
+    belief = DenoiseCost(replace(COST, merge_ns=float(LONG_NS)))
+    painter = DiffusionMachine(DiffusionParams(preempt=FREE, order=PolicyChoice("sjf"), batch_max=2), belief)
+    seq = painter.add(replace(LONG, loras=(LoraUse("a", 1.0),)))
+    stepped(painter)
+    painter.add(short(loras=(LoraUse("a", 1.0),)))
+    assert rows(stepped(painter))[0][0] != seq
+
+
+# SPEC F6, F8
+@pytest.mark.parametrize(("first_share", "interrupts"), [(0.5, True), (1.5, False)])
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_rows_do_not_wait_for_a_shape_to_be_prepared_that_takes_longer_than_they_do(
+    first_share: float, interrupts: bool, is_warm: bool
+) -> None:
+    belief, warm = DenoiseCost(COST), [WarmShape(256, 256, 1, 2, first_ns=round(first_share * LONG_NS))]
+    belief.begin(warm)
+    if is_warm:
+        warm.append(WarmShape(64, 64, 1, 2))
+    params = DiffusionParams(preempt=FREE, order=PolicyChoice("sjf"), batch_max=2)
+    painter = DiffusionMachine(params, belief, warmth=Warmth(warm))
+    seq = painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    assert (rows(stepped(painter))[0][0] != seq) is (interrupts or is_warm)
 
 
 def test_it_needs_a_belief() -> None:

@@ -1,0 +1,32 @@
+"""What the first plan of a shape, or of a size of its batches, takes beyond its work: compiling, capturing,
+and the first allocations (SPEC F8). A preemption for such a batch makes its rows wait for that too (SPEC F6)."""
+
+from collections.abc import Sequence
+
+from headway.core.reports import WarmShape
+from headway.core.units import Ns
+from headway.cost.means import Mean
+
+
+class FirstRuns:
+    """One mean over all shapes: none of them has run when it is asked for. Deterministic: plain floats, no clock."""
+
+    def __init__(self, memory: int) -> None:
+        """After `memory` measures one weighs a third."""
+        self._memory = memory
+        self._more = Mean(0.0)
+
+    @property
+    def more_ns(self) -> Ns:
+        """Beyond the work; 0: nothing measured yet, or nothing to pay."""
+        return round(self._more.value)
+
+    def begin(self, shapes: Sequence[WarmShape]) -> None:
+        """Take what a warm-up has measured."""
+        for shape in shapes:
+            if shape.first_ns is not None:
+                self._more.observe(shape.first_ns, self._memory)
+
+    def observe(self, took_ns: Ns, predicted_ns: Ns) -> None:
+        """A plan that nothing like it went before. Faster than predicted is no saving: the prediction was off."""
+        self._more.observe(max(0, took_ns - predicted_ns), self._memory)
