@@ -101,6 +101,9 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     lora_share: float = 0.0  # of a step, per adapter that is not merged
     merge_ns: float = 0.0  # one rewrite of all weights; 0: adapters are not merged
     speedup: float = 1.0  # of the steps, by a step cache
+    # Latent tokens up to which both passes of a guided step are one; beyond, each pays its own floor. None: always one.
+    joined_tokens_max: int | None = None
+    pictures_max: int | None = None  # of one forward pass; a request for more takes several. None: any
     devices: int = 1  # that the replica holds: GPU-seconds are seconds times these
     steps: int = 0  # that its model is made for; 0: not told
     error: float | None = None  # mean relative error of what was predicted lately; None: nothing measured yet

@@ -12,6 +12,20 @@ def batch_sizes(largest: int) -> list[int]:
     return list(dict.fromkeys([*range(1, min(largest, _EACH_MAX) + 1), *doubled, largest]))
 
 
+def rows_of(
+    pictures: int, passes: int, latents: int, joined_tokens_max: int | None, pictures_max: int | None
+) -> list[int]:
+    """Rows of each forward pass that one step of so many pictures takes, of `latents` tokens each.
+
+    More than `pictures_max` are several passes. The `passes` of guidance are one up to `joined_tokens_max` tokens.
+    """
+    rows: list[int] = []
+    for part in [pictures] if pictures_max is None else parts_of(pictures, pictures_max):
+        is_joined = joined_tokens_max is None or latents * part <= joined_tokens_max
+        rows += [part * passes] if is_joined else [part] * passes
+    return rows
+
+
 def parts_of(pictures: int, largest: int) -> list[int]:
     """So many pictures as forward passes of these sizes, the largest first."""
     sizes, parts = batch_sizes(largest), []

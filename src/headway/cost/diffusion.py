@@ -5,7 +5,8 @@ t = t_text + t_vae_encode + steps * t_forward(rows * passes) / speedup * attachm
 in tokens, not pixels: tokens = latent patches + prompt tokens + reference tokens, so that an edit whose reference is as
 large as its picture doubles the tokens and quadruples the attention. A forward pass of b pictures of n tokens takes
 base + token * b * n + pair * b * n^2, at least its floor; MFU(b)/MFU(1) follows from it (`gain`). The rows of a step
-are pictures times passes: the two branches of guidance are a batch of two.
+are pictures times passes: the two branches of guidance are a batch of two where they are small enough to share a
+forward pass, and two forward passes, each with its base and floor, where the engine runs them apart.
 """
 
 import msgspec
@@ -13,20 +14,31 @@ import msgspec
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import NS_PER_S, Ns
+from headway.cost.batch_sizes import rows_of
 
 USD_PER_DEVICE_HOUR = 2.5  # CONTRACT, default price sheet; seed 003 9
 
 
+def latents_of(cost: DenoiseCoefficients, shape: DenoiseShape) -> int:
+    """Return the latent patches of one picture or video."""
+    latent_frames = (shape.frames - 1) // cost.frame_stride + 1
+    return -(-shape.height // cost.patch) * -(-shape.width // cost.patch) * latent_frames
+
+
 def tokens_of(cost: DenoiseCoefficients, shape: DenoiseShape) -> int:
     """Return the length of the sequence of one picture or video: latent patches, prompt and references."""
-    latent_frames = (shape.frames - 1) // cost.frame_stride + 1
-    patches = -(-shape.height // cost.patch) * -(-shape.width // cost.patch) * latent_frames
-    return patches + cost.text_tokens + shape.reference_tokens
+    return latents_of(cost, shape) + cost.text_tokens + shape.reference_tokens
 
 
 def passes_of(cost: DenoiseCoefficients, shape: DenoiseShape) -> int:
     """Return the forward passes of a step: what the request says, else the model's."""
     return shape.passes or cost.passes
+
+
+def forwards_of(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> list[int]:
+    """Return the rows of each forward pass of one step of so many pictures."""
+    passes, latents = passes_of(cost, shape), latents_of(cost, shape)
+    return rows_of(pictures, passes, latents, cost.joined_tokens_max, cost.pictures_max)
 
 
 def forward_ns(cost: DenoiseCoefficients, shape: DenoiseShape, rows: int) -> float:
@@ -39,7 +51,7 @@ def forward_ns(cost: DenoiseCoefficients, shape: DenoiseShape, rows: int) -> flo
 def step_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int = 1) -> float:
     """Mean time of one denoise step: every pass of every picture, with attachments and step cache."""
     extra = 1.0 + cost.control_share * shape.control_nets + cost.lora_share * shape.loras
-    return forward_ns(cost, shape, pictures * passes_of(cost, shape)) * extra / cost.speedup
+    return sum(forward_ns(cost, shape, rows) for rows in forwards_of(cost, shape, pictures)) * extra / cost.speedup
 
 
 def encode_ns(cost: DenoiseCoefficients, shape: DenoiseShape) -> float:

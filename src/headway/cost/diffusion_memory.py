@@ -22,8 +22,8 @@ import msgspec
 from headway.core.artifacts import StagePeaks
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape, DiffusionRequest
-from headway.cost.batch_sizes import parts_of
-from headway.cost.diffusion import passes_of, tokens_of
+from headway.cost.batch_sizes import rows_of
+from headway.cost.diffusion import latents_of, passes_of, tokens_of
 from headway.cost.nonnegative import solve_nonnegative
 
 MIB: Final = 1 << 20
@@ -137,12 +137,9 @@ def with_edit(memory: DenoiseMemory, edit: Peak) -> DenoiseMemory:
 
 def _rows(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> float:
     """Tokens of all rows of the largest forward pass."""
-    tokens, passes = tokens_of(cost, shape), passes_of(cost, shape)
-    latents = tokens - cost.text_tokens - shape.reference_tokens
-    parts = [pictures] if memory.pictures_max is None else parts_of(pictures, memory.pictures_max)
-    most = memory.joined_tokens_max
-    rows = [part * (passes if most is None or latents * part <= most else 1) for part in parts]
-    return float(tokens * max(rows))
+    passes, latents = passes_of(cost, shape), latents_of(cost, shape)
+    rows = rows_of(pictures, passes, latents, memory.joined_tokens_max, memory.pictures_max)
+    return float(tokens_of(cost, shape) * max(rows))
 
 
 def _at_once(tile_pixels: int | None, shape: DenoiseShape, pictures: int) -> int:

@@ -18,7 +18,7 @@ from headway.core.ports import CountsMemory, DenoiseEngine
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import batch_sizes
-from headway.cost.diffusion import tokens_of
+from headway.cost.diffusion import forwards_of, tokens_of
 from headway.cost.diffusion_memory import Limits, Peak, needed_bytes, with_edit
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
@@ -80,10 +80,10 @@ class Warm(msgspec.Struct, frozen=True):
 
     def within(self, room: int | None, pictures_max: int | None) -> "Warm":
         """With the bytes that its work may hold, and the most pictures of one forward pass."""
-        if self.memory is None:
-            return self
-        memory = msgspec.structs.replace(self.memory, room=room, pictures_max=pictures_max)
-        return msgspec.structs.replace(self, memory=memory)
+        cost, memory = msgspec.structs.replace(self.cost, pictures_max=pictures_max), self.memory
+        if memory is not None:
+            memory = msgspec.structs.replace(memory, room=room, pictures_max=pictures_max)
+        return msgspec.structs.replace(self, cost=cost, memory=memory)
 
 
 class NoRoom(EngineError):
@@ -131,7 +131,7 @@ def warm_up_denoiser(
         price = (*checkpoint_ns(engine, _request(probes, shape, 1, number)), max(0, first_ns - alone.once_ns))
         number += _RUNS + 1
         shapes.append(WarmShape(*shape_sides(shape), fit, *price))
-    cost = fitted(measured, start)
+    cost = fitted(measured, msgspec.structs.replace(start, joined_tokens_max=_limits(engine).joined_tokens_max))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None
     edit = _edited(Bench(engine, probes, watch), number) if probes.edits else None
@@ -274,12 +274,13 @@ def _stages(done: Denoised, requests: Sequence[DiffusionRequest]) -> StageTimes:
 
 
 def fitted(measured: Sequence[Measured], start: DenoiseCoefficients) -> DenoiseCoefficients:
-    """Return the least-squares fit of a forward pass, by relative error, and the means of the other stages."""
+    """Return the least-squares fit of a forward pass, by relative error, and the means of the other stages. Passes of a
+    step that run apart (`start.joined_tokens_max`) have a fixed time each."""
     rows: list[tuple[float, float, float]] = []
     for one in measured:
-        tokens, forwards = tokens_of(start, one.shape), one.pictures * max(1, one.shape.passes)
-        took = max(1.0, one.step_ns)
-        rows.append((1.0 / took, forwards * tokens / took, forwards * tokens * tokens / took))
+        forwards, tokens, took = forwards_of(start, one.shape, one.pictures), tokens_of(start, one.shape), one.step_ns
+        work = sum(forwards) * tokens / max(1.0, took)
+        rows.append((len(forwards) / max(1.0, took), work, work * tokens))
     fixed_ns, token_ns, pair_ns = solve_nonnegative(rows, [1.0] * len(rows))
     pixels = sum(one.shape.pixels * one.pictures for one in measured)
     prompts = sum(max(1, one.shape.passes) for one in measured)

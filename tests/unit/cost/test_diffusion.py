@@ -63,6 +63,18 @@ def test_guidance_is_a_batch_of_two() -> None:
     assert step_ns(replace(COST, passes=2), DenoiseShape(256, 256, passes=1)) == forward_ns(COST, plain, 1)
 
 
+# SPEC F2
+def test_passes_that_run_apart_pay_their_fixed_time_each() -> None:
+    guided, cost = DenoiseShape(256, 256, passes=2), replace(COST, joined_tokens_max=512)  # 256 tokens a picture
+    assert step_ns(cost, guided, 2) == forward_ns(cost, guided, 4)
+    assert step_ns(cost, guided, 3) == 2 * forward_ns(cost, guided, 3)
+    many = replace(cost, pictures_max=2)
+    assert step_ns(many, guided, 3) == forward_ns(cost, guided, 4) + forward_ns(cost, guided, 2)
+    assert step_ns(many, DenoiseShape(256, 256, passes=1), 3) == forward_ns(cost, guided, 2) + forward_ns(
+        cost, guided, 1
+    )
+
+
 def test_the_floor_hides_behind_a_gpu_and_adds_up_on_a_cpu() -> None:
     shape = DenoiseShape(256, 256)
     device = forward_ns(COST, shape, 1)

@@ -42,6 +42,31 @@ def test_what_follows_the_formula_is_found_exactly() -> None:
         assert encode_ns(found, shape) == pytest.approx(encode_ns(TRUE, shape))
 
 
+# SPEC F2
+def test_passes_that_run_apart_are_fitted_with_a_fixed_time_each() -> None:
+    apart = msgspec.structs.replace(TRUE, joined_tokens_max=2 * 64)  # 64 latent tokens of the small one
+
+    def one(shape: DenoiseShape, pictures: int) -> Measured:
+        return msgspec.structs.replace(taken(shape, pictures), step_ns=step_ns(apart, shape, pictures))
+
+    measured = [one(shape, pictures) for shape, pictures in ((SMALL, 1), (SMALL, 4), (LARGE, 1), (LARGE, 4))]
+    start = msgspec.structs.replace(START, joined_tokens_max=2 * 64)
+    found = fitted(measured, start)
+    assert found.floor_ns == pytest.approx(apart.floor_ns, rel=1e-3)
+    for shape in (SMALL, LARGE):
+        for pictures in (1, 2, 3, 8):
+            assert step_ns(found, shape, pictures) == pytest.approx(step_ns(apart, shape, pictures), rel=1e-6)
+
+
+# SPEC F2
+def test_a_warm_up_asks_the_engine_which_passes_run_apart() -> None:
+    class Apart(Counting):
+        joined_tokens_max = 64
+
+    warm = warm_up_denoiser(Apart(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png"), START).within(None, 4)
+    assert (warm.cost.joined_tokens_max, warm.cost.pictures_max) == (64, 4)
+
+
 def test_one_shape_alone_gives_no_negative_cost() -> None:
     found = fitted([taken(SMALL, 1)], START)
     assert min(found.floor_ns, found.token_ns, found.pair_ns) >= 0

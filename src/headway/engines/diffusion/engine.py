@@ -49,7 +49,8 @@ class DiffusionEngine:
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
         self.tile_pixels = settings.tile_pixels
-        self.joined_tokens_max = None if loaded.family.pair == "joined" else JOINED_TOKENS_MAX
+        apart_above = JOINED_TOKENS_MAX if loaded.family.pads_prompts else 0
+        self.joined_tokens_max = None if loaded.family.pair == "joined" else apart_above
         self._count: PeakCount | None = None  # while what a plan holds is counted
         self._laps: list[tuple[int, int]] = []
 

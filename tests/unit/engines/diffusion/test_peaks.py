@@ -10,8 +10,10 @@ from headway.core.artifacts import Denoised, StagePeaks
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import Content, DenoiseShape
+from headway.cost.batch_sizes import rows_of
 from headway.cost.diffusion_memory import Limits, Peak, fitted, step_bytes
 from headway.engines.diffusion.engine import DiffusionEngine
+from headway.engines.diffusion.families.protocol import Size
 from headway.engines.diffusion.peaks import TensorCount, held_of, peaks_of
 
 KIB = 1024
@@ -79,6 +81,25 @@ def test_a_guided_step_is_predicted_whether_its_passes_run_together_or_not(engin
     assert step_bytes(found, cost, shape, 8) == pytest.approx(seen[8].step_bytes, rel=0.2)
     told = fitted([Peak(shape, n, seen[n]) for n in (1, 4)], cost)
     assert step_bytes(told, cost, shape, 8) > 1.6 * seen[8].step_bytes
+
+
+# SPEC F2: as many forward passes are charged for as run, with as many rows.
+@pytest.mark.parametrize("family", ["flux", "sd3", "pixart", "qwen", "wan"])
+@pytest.mark.parametrize(("pictures", "cap"), [(1, None), (4, None), (5, None), (6, 4), (3, 1)])
+def test_the_passes_of_a_step_are_those_that_are_charged(
+    family: str, pictures: int, cap: int | None, engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    painter, ran = engine(family), []
+    forward, size = painter._family.forward, Size(32, 32, 1)
+    monkeypatch.setattr(painter._family, "forward", lambda work: ran.append(len(work.latents)) or forward(work))
+    request = asked(n=pictures, deterministic=False)
+    row, new = DenoiseRow(0, 0, 1, STEPS, pictures), NewDenoise(0, request)
+    assert not painter.run(DenoisePlan(1, 0, (row,), 32, 32, new=(new,), pictures_max=cap)).failed
+    latents = painter._family.tokens(size)
+    assert ran == rows_of(pictures, 2, latents, painter.joined_tokens_max, cap)
+    if family == "flux":
+        assert latents == 64  # so that four are joined and five are not
+        assert len(ran) == {(1, None): 1, (4, None): 1, (5, None): 2, (6, 4): 2, (3, 1): 3}[pictures, cap]
 
 
 # SPEC F1

@@ -30,6 +30,7 @@ class FluxFamily:
     """Stages of a `FluxPipeline`."""
 
     pair: Literal["apart", "joined"] = "apart"
+    pads_prompts = True
     makes_videos = False
     empty_prompt = ""
 

@@ -18,6 +18,7 @@ class PixArtFamily:
     """Stages of a `PixArtSigmaPipeline` or `PixArtAlphaPipeline`."""
 
     pair: Literal["apart", "joined"] = "joined"
+    pads_prompts = True
     makes_videos = False
     is_guided_by_pairs = True
     guidance_scale = 4.5

@@ -46,6 +46,11 @@ class Family(Protocol):
         ...
 
     @property
+    def pads_prompts(self) -> bool:
+        """Embeddings of all prompts have one length."""
+        ...
+
+    @property
     def makes_videos(self) -> bool: ...
 
     @property

@@ -29,6 +29,7 @@ class QwenImageFamily:
     """Stages of a `QwenImagePipeline`."""
 
     pair: Literal["apart", "joined"] = "apart"
+    pads_prompts = False  # each has its own length, so that those of a guided step seldom share a pass
     makes_videos = False
     empty_prompt = " "  # the model card's
 

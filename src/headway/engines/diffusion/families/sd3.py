@@ -27,6 +27,7 @@ class Sd3Family:
     """Stages of a `StableDiffusion3Pipeline`."""
 
     pair: Literal["apart", "joined"] = "joined"
+    pads_prompts = True
     makes_videos = False
     is_guided_by_pairs = True
     guidance_scale = 7.0

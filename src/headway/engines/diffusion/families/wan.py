@@ -20,6 +20,7 @@ class WanFamily:
     """Stages of a `WanPipeline`."""
 
     pair: Literal["apart", "joined"] = "apart"
+    pads_prompts = True
     makes_videos = True
     is_guided_by_pairs = True
     guidance_scale = 5.0
