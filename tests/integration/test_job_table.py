@@ -30,7 +30,16 @@ from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import Spent, UsageTable
 from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
+from headway.core.job_effects import (
+    ClaimRow,
+    CompleteRow,
+    FailRow,
+    KeepRow,
+    RequeueRow,
+    SaveCheckpoint,
+    SpareRow,
+    WatchRows,
+)
 from headway.core.jobs import JobRow, JobState
 from headway.core.units import NS_PER_S
 
@@ -127,13 +136,17 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
                 assert node.checkpoint(save) == model.checkpoint(save, owner)
             case 4:
                 later_ns, forgets = now_ns + rng.choice((0, 3 * S)), rng.random() < 0.2
-                back = RequeueRow(job, attempt, later_ns, rng.randrange(3), "why", forgets)
+                back = RequeueRow(job, attempt, later_ns, rng.random() < 0.5, "why", forgets)
                 assert node.requeue(back) == model.requeue(back, owner)
+                if rng.random() < 0.3:
+                    spare = SpareRow(job, attempt, model.rows[job].row.stored_ns + rng.choice((0, 0, 0, 1)))
+                    node.spare(spare)
+                    model.spare(spare, owner)
             case 5 if rng.random() < 0.1:
                 done = CompleteRow(job, attempt, S, 1, 0)
                 assert node.complete(done, (), now_ns) == model.complete(done, owner)
             case 5 if rng.random() < 0.1:
-                fail = FailRow(job, attempt, "failed", "code", "message")
+                fail = FailRow(job, attempt, "failed", "code", "message", failures=rng.randrange(4))
                 assert node.fail(fail, now_ns) == model.fail(fail, owner)
             case 6 if model.rows[job].state not in ("completed", "failed", "cancelled"):
                 model.pause(job, now_ns)
@@ -175,6 +188,50 @@ def test_a_lease_that_is_over_may_be_taken_and_the_old_owner_writes_nothing_more
     assert not one.keep(KeepRow(RequestId("job-1"), 1, 40 * S, "denoise", 5))
     assert not complete(one, "job-1", 1)
     assert complete(other, "job-1", 2)
+
+
+# SPEC H3
+def test_a_slow_owner_takes_its_attempt_off_the_count_and_nobody_elses(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    first = taken(one, "job-1")
+    assert taken(other, "job-1", 16 * S, attempt=1).failures == 2
+    one.spare(SpareRow(first.job, 1, first.stored_ns))
+    assert other.requeue(RequeueRow(first.job, 2, 0, False, "it broke"))
+    one.spare(SpareRow(first.job, 1, first.stored_ns + 1))  # of a life before it was retried
+    assert [row.failures for row in one.claimable(1, 17 * S)[0]] == [1]
+
+
+# SPEC H3
+def test_a_job_is_not_given_up_where_one_of_its_failures_was_a_slow_owner(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    first = taken(one, "job-1")
+    taken(other, "job-1", 16 * S, attempt=1)
+    one.spare(SpareRow(first.job, 1, first.stored_ns))
+    assert other.fail(FailRow(first.job, 2, "lost", "lost", "attempt 2 of 2", failures=2), 17 * S)
+    assert [(row.job, row.failures) for row in one.claimable(1, 17 * S)[0]] == [("job-1", 1)]
+
+
+# SPEC H3
+def test_a_claim_that_is_asked_again_by_its_owner_is_the_same_claim(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    assert taken(one, "job-1") == taken(one, "job-1", S)
+    assert other.claim(ClaimRow(RequestId("job-1"), 0, 20 * S), 2 * S) is None
+    assert other.claim(ClaimRow(RequestId("job-1"), 1, 20 * S), 15 * S) is None  # the lease runs from the second
+
+
+# SPEC H3
+def test_a_look_for_silent_owners_takes_no_row_from_its_own_process(database: Database) -> None:
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    assert Lapsed(database, RETENTION, "gw-1").expire(DAY, DAY) == []
+    assert node.keep(KeepRow(RequestId("job-1"), 1, 2 * DAY, "denoise", 1))
 
 
 def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Database) -> None:
@@ -450,7 +507,7 @@ def test_jobs_that_nobody_began_expire(database: Database) -> None:
     for number in range(3):
         clients.insert(new(f"job-{number}"), number * S)
     taken(node, "job-0", 3 * S)
-    assert Lapsed(database, RETENTION).expire(2 * S, 4 * S) == ["job-1"]
+    assert Lapsed(database, RETENTION, "gw-0").expire(2 * S, 4 * S) == ["job-1"]
     found = clients.find("job-1", None)
     assert found is not None
     assert (found.status, found.error and found.error.code) == ("failed", "expired")
@@ -487,6 +544,18 @@ def test_estimates_of_what_comes_before_add_up(database: Database) -> None:
     last = clients.find("job-2", None)
     assert last is not None
     assert clients.ahead_ns(last) == 15 * S
+
+
+def test_work_ahead_counts_the_steps_that_run_of_a_job_that_gets_fewer_than_it_asked_for(database: Database) -> None:
+    node, clients = tables(database)
+    for number in range(3):
+        clients.insert(new(f"job-{number}"), number)
+    taken(node, "job-0", S)
+    assert node.degrade(RequestId("job-0"), 1, b'{"steps": 6, "model": "wan-small"}')
+    node.keep(KeepRow(RequestId("job-0"), 1, 15 * S, "denoise", 4))
+    last = clients.find("job-2", None)
+    assert last is not None
+    assert clients.ahead_ns(last) == 2 * S + 10 * S
 
 
 def test_a_webhook_is_claimed_once_and_closed(database: Database) -> None:
@@ -565,7 +634,8 @@ def test_sqlite_is_for_one_gateway_and_what_it_had_claimed_is_free_at_its_next_s
     first.close()
     second = Database(url)
     node, _ = tables(second, "gw-2")
-    assert (Lapsed(second, RETENTION).release_all(), [row.job for row in node.claimable(9, 0)[0]]) == (1, ["job-1"])
+    freed = Lapsed(second, RETENTION, "gw-2").release_all()
+    assert (freed, [row.job for row in node.claimable(9, 0)[0]]) == (1, ["job-1"])
     second.close()
 
 
@@ -593,8 +663,8 @@ def test_a_job_that_begins_anew_says_so_and_does_not_expire(database: Database) 
     job = RequestId("job-1")
     node.degrade(job, 1, b'{"steps": 8}')
     node.checkpoint(SaveCheckpoint(job, 1, 15 * S, 6, "old", 5 * S))
-    assert node.requeue(RequeueRow(job, 1, 0, 0, "bad_checkpoint: other weights", forgets=True))
-    assert Lapsed(database, RETENTION).expire(10 * S, 10 * S) == []
+    assert node.requeue(RequeueRow(job, 1, 0, True, "bad_checkpoint: other weights", forgets=True))
+    assert Lapsed(database, RETENTION, "gw-0").expire(10 * S, 10 * S) == []
     row = taken(node, "job-1", attempt=1)
     assert (row.begun, row.device_ns, row.restarts) == (0, 0, 1)
     assert node.input(job) == JobInput(b"request", None, None)
@@ -614,7 +684,7 @@ def test_a_held_queue_gives_nothing_out_and_lets_nothing_expire(database: Databa
     queue.hold("wan", "finish", 5 * S)
     assert [row.job for row in node.claimable(9, S)[0]] == ["job-2"]
     assert node.claim(ClaimRow(RequestId("job-1"), 0, 15 * S), 0) is None
-    assert Lapsed(database, RETENTION).expire(1, 2 * S) == []
+    assert Lapsed(database, RETENTION, "gw-0").expire(1, 2 * S) == []
     assert queue.view() == QueueView((Hold("wan", "finish", 5),), (QueueLine("flux", 1, 0), QueueLine("wan", 1, 0)))
     page, _ = clients.page(JobQuery(None, "video", order="asc"))
     assert [record.view().is_held for record in page] == [True, False]
@@ -703,7 +773,7 @@ def test_what_ran_at_a_gateway_that_died_is_not_shown_as_running_for_ever(databa
     clients.insert(new("job-1"), 0)
     taken(node, "job-1")
     Places(database).pause("job-1", "acme", S)
-    lapsed, queue = Lapsed(database, RETENTION), Queue(database)
+    lapsed, queue = Lapsed(database, RETENTION, "gw-0"), Queue(database)
     lapsed.expire(0, 15 * S)
     assert queue.view().lines == (QueueLine("wan", 0, 1),)
     lapsed.expire(0, 16 * S)
@@ -727,7 +797,7 @@ def test_words_that_a_database_does_not_take_do_not_keep_a_job_open(database: Da
         clients.insert(new(f"job-{number}"), number)
         taken(node, f"job-{number}")
     assert node.fail(FailRow(RequestId("job-0"), 1, "failed", "bad_input", "a\0b"), 0)
-    assert node.requeue(RequeueRow(RequestId("job-1"), 1, 0, 0, "c\0d", forgets=True))
+    assert node.requeue(RequeueRow(RequestId("job-1"), 1, 0, True, "c\0d", forgets=True))
     found = [clients.find(f"job-{number}", None) for number in range(2)]
     assert [record and (record.error and record.error.message, record.restart_reason) for record in found] == [
         ("a\N{REPLACEMENT CHARACTER}b", None),

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -22,6 +22,7 @@ from headway.core.job_effects import (
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
+    SpareRow,
     StartJob,
     StopJob,
     WatchRows,
@@ -49,6 +50,8 @@ from headway.core.jobs import (
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.jobs.node import JobNode
 from headway.sched.jobs.params import BackoffParams, JobParams
+
+RowEffect = ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow | SpareRow
 
 
 class Stored:
@@ -92,8 +95,13 @@ class MemoryTable:
 
     def claim(self, effect: ClaimRow, owner: str, now_ns: Ns) -> JobRow | None:
         stored = self.rows.get(effect.job)
-        if stored is None or not self._is_free(stored, now_ns) or stored.row.attempt != effect.attempt:
+        if stored is None:
             return None
+        if not self._is_free(stored, now_ns) or stored.row.attempt != effect.attempt:
+            mine = self._owned(effect.job, effect.attempt + 1, owner)  # asked again
+            if mine is not None:
+                mine.until_ns = effect.until_ns
+            return None if mine is None else mine.row
         row = stored.row
         stored.row = msgspec.structs.replace(row, attempt=row.attempt + 1, failures=row.failures + 1)
         stored.owner, stored.until_ns = owner, effect.until_ns
@@ -139,7 +147,9 @@ class MemoryTable:
 
     def fail(self, effect: FailRow, owner: str) -> bool:
         stored = self._owned(effect.job, effect.attempt, owner)
-        if stored is not None:
+        if stored is not None and stored.row.failures < effect.failures:
+            self._wait(stored)
+        elif stored is not None:
             stored.state, stored.owner = effect.state, None
         return stored is not None
 
@@ -148,22 +158,36 @@ class MemoryTable:
         if stored is not None:
             stored.owner = None
             stored.state = "preempted" if stored.done or stored.row.begun else "queued"
-            stored.row = msgspec.structs.replace(
-                stored.row, not_before_ns=effect.not_before_ns, failures=effect.failures
-            )
+            stored.row = msgspec.structs.replace(stored.row, not_before_ns=effect.not_before_ns)
+            if effect.spares:
+                self._count_less(stored)
             if effect.forgets:
                 stored.state, stored.done, stored.key = "queued", 0, None
                 stored.row = msgspec.structs.replace(stored.row, begun=0, device_ns=0, restarts=stored.row.restarts + 1)
         return stored is not None
 
-    def expire(self, before_ns: Ns, now_ns: Ns) -> list[RequestId]:
+    def spare(self, effect: SpareRow, owner: str) -> None:
+        stored = self.rows.get(effect.job)
+        if stored is None or stored.state in OVER or stored.row.stored_ns != effect.stored_ns:
+            return
+        if self._owned(effect.job, effect.attempt, owner) is not None:
+            self._wait(stored)
+            self._count_less(stored)
+        elif stored.row.failures > (stored.owner is not None):
+            self._count_less(stored)
+
+    def _count_less(self, stored: Stored) -> None:
+        stored.row = msgspec.structs.replace(stored.row, failures=max(0, stored.row.failures - 1))
+
+    def expire(self, before_ns: Ns, now_ns: Ns, owner: str) -> list[RequestId]:
         over = []
         for job, stored in self.rows.items():
             is_old = stored.row.stored_ns < before_ns and stored.state == "queued" and not stored.has_begun
-            if is_old and (stored.owner is None or stored.until_ns < now_ns):
+            is_silent = stored.owner not in (None, owner) and stored.until_ns < now_ns
+            if is_old and (stored.owner is None or is_silent):
                 stored.state, stored.owner = "expired", None
                 over.append(job)
-            elif stored.owner is not None and stored.until_ns < now_ns:
+            elif is_silent:
                 self._wait(stored)
         return over
 
@@ -220,8 +244,11 @@ class MemoryTable:
                 answer = RowClosed if closed else RowLost
                 return answer(now_ns, "table", effect.job, effect.attempt)
             case ExpireRows():
-                self.expire(effect.stored_before_ns, now_ns)
+                self.expire(effect.stored_before_ns, now_ns, owner)
                 return None
+            case SpareRow():
+                self.spare(effect, owner)
+                return RowLost(now_ns, "table", effect.job, effect.attempt)
             case _:
                 return None
 
@@ -275,6 +302,9 @@ class JobWorld:
         self.fits: Callable[[JobRow], bool] = lambda _: True  # its checkpoint, where the attempt begins
         self.starts: list[tuple[str, JobRow]] = []
         self.saved: dict[RequestId, int] = {}
+        self.still: set[str] = set()  # gateways that stand still: late, not dead
+        self.faults: Counter[RequestId] = Counter()  # attempts that broke, or whose gateway died
+        self.open: dict[tuple[RequestId, int], str] = {}  # attempts that nobody has accounted for -> their gateway
 
     def _gateway(self) -> Gateway:
         self._names += 1
@@ -289,6 +319,10 @@ class JobWorld:
 
     def crash(self, gateway: Gateway) -> None:
         """kill -9, and a new process in its place."""
+        for place, owner in list(self.open.items()):
+            if owner == gateway.name:
+                self.faults[place[0]] += 1
+                del self.open[place]
         self.gateways[self.gateways.index(gateway)] = self._gateway()
 
     def feed(self, gateway: Gateway) -> None:
@@ -314,18 +348,46 @@ class JobWorld:
     def serve(self, gateway: Gateway, is_answered: bool = True, is_done: bool = True) -> None:
         """Let the table do the next thing that a node asked for; it may not answer, and may have done it."""
         effect = gateway.to_table.popleft()
+        if isinstance(effect, FailRow) and effect.state == "lost" and is_done:
+            self._check_lost(effect)
         answer = self.table.perform(effect, gateway.name, self.now_ns) if is_done else None
         if isinstance(effect, SaveCheckpoint):
             self.saved[effect.job] = self.table.rows[effect.job].row.begun
         if isinstance(effect, RequeueRow) and effect.forgets and isinstance(answer, RowClosed):
             self.saved.pop(effect.job, None)
-        is_row = isinstance(effect, ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow)
+        is_row = isinstance(effect, RowEffect)
         if not is_answered and is_row:
             answer = RowUnknown(self.now_ns, "table", effect.job, effect.attempt)
         elif not is_done:
             answer = self.table.perform(effect, gateway.name, self.now_ns)
+        if isinstance(effect, RowEffect):
+            self._account(effect, gateway.name, is_answered or is_done, isinstance(answer, RowClosed))
         if answer is not None:
             gateway.inbox.append(answer)
+
+    def _account(self, effect: "RowEffect", owner: str, is_done: bool, is_closed: bool) -> None:
+        """What became of an attempt. The table never counts more failures than there are faults and open attempts."""
+        stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
+        if isinstance(effect, ClaimRow):
+            if stored.owner == owner and stored.row.attempt == effect.attempt + 1:
+                self.open[effect.job, effect.attempt + 1] = owner
+        elif is_done and isinstance(effect, FailRow | SpareRow | RequeueRow):
+            is_fault = isinstance(effect, FailRow) or (isinstance(effect, RequeueRow) and not effect.spares)
+            is_told = is_fault or is_closed or isinstance(effect, SpareRow)
+            self.faults[effect.job] += bool(is_told and self.open.pop(place, None) and is_fault)
+        if stored.state not in OVER:
+            assert stored.row.failures <= self.faults[effect.job] + sum(job == effect.job for job, _ in self.open)
+
+    def _check_lost(self, effect: FailRow) -> None:
+        """SPEC H3: a job is given up for attempts that failed, not for slow gateways. One that stands still yet counts
+        as dead: at most one attempt per gateway."""
+        stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
+        if stored.row.failures < effect.failures or stored.row.attempt != effect.attempt:
+            return
+        others = sum(other != place for other in self.open if other[0] == effect.job)
+        assert others < len(self.gateways)
+        has_run = effect.failures == self.params.attempts_max
+        assert self.faults[effect.job] + has_run + others >= self.params.attempts_max
 
     def work(self, gateway: Gateway) -> None:
         """One step of one job that runs there."""
@@ -365,7 +427,11 @@ class JobWorld:
 
     def turn(self) -> None:
         """Something happens somewhere."""
-        gateway = self.rng.choice(self.gateways)
+        awake = [gateway for gateway in self.gateways if gateway.name not in self.still]
+        if not awake:
+            self.now_ns += NS_PER_S
+            return
+        gateway = self.rng.choice(awake)
         choices: list[Callable[[], object]] = [lambda: self.fire(gateway)]
         if gateway.inbox:
             choices.append(lambda: self.feed(gateway))

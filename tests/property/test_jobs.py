@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.property.job_world import JobWorld, job_row
 
 from headway.core.jobs import Outcome
+from headway.core.units import NS_PER_S
 from headway.sched.jobs.params import BackoffParams, CheckpointParams, JobParams
 
 
@@ -42,6 +43,83 @@ def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways
     world.settle(world.is_over)
     assert {stored.state for stored in world.table.rows.values()} == {"completed"}
     assert {stored.completions for stored in world.table.rows.values()} == {1}
+
+
+def disturb(world: JobWorld, turns: int, dies: float) -> None:
+    """Gateways stand still for longer than their leases and come back, the table does not answer; some die."""
+    rng = world.rng
+    for _ in range(turns):
+        dice = rng.random()
+        gateway = rng.choice(world.gateways)
+        if dice < 0.02:
+            world.still ^= {gateway.name}
+        elif dice < 0.03:
+            world.now_ns += rng.randrange(10) * NS_PER_S
+        elif dice < 0.05 and gateway.to_table:
+            world.serve(gateway, is_answered=False, is_done=rng.random() < 0.5)
+        elif 0.05 <= dice < 0.05 + dies:
+            world.still.discard(gateway.name)
+            world.crash(gateway)
+        else:
+            world.turn()
+    world.still.clear()
+
+
+# SPEC H3
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), gateways=st.integers(1, 3), jobs=st.integers(1, 5))
+def test_no_job_is_lost_because_gateways_are_slow(seed: int, gateways: int, jobs: int) -> None:
+    """Late heartbeats, claims and answers in any order, with leases that run out all the time: nothing failed, so every
+    job is completed, and once."""
+    params = JobParams(running_max=3, lease_s=3.0, poll_s=1.0, attempts_max=gateways)
+    world = JobWorld(random.Random(seed), gateways, params)
+    for number in range(jobs):
+        world.store(job_row(number))
+    disturb(world, 800, dies=0.0)
+    world.settle(world.is_over)
+    assert {(stored.state, stored.completions) for stored in world.table.rows.values()} == {("completed", 1)}
+
+
+# SPEC H3
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), gateways=st.integers(1, 3), jobs=st.integers(1, 5))
+def test_a_job_is_lost_for_attempts_that_failed_alone(seed: int, gateways: int, jobs: int) -> None:
+    """`JobWorld` counts attempts that broke or whose gateway died, and looks at every end as `lost`."""
+    rng = random.Random(seed)
+    params = JobParams(running_max=3, lease_s=3.0, poll_s=1.0, attempts_max=3, backoff=BackoffParams(0.5, 2.0))
+    world = JobWorld(rng, gateways, params)
+    world.outcome = lambda _: rng.choice((Outcome("broken", "engine_lost"), Outcome("completed")))
+    for number in range(jobs):
+        world.store(job_row(number))
+    disturb(world, 800, dies=0.005)
+    world.settle(world.is_over)
+    ends = {(stored.state, stored.completions) for stored in world.table.rows.values()}
+    assert ends <= {("completed", 1), ("lost", 0)}
+
+
+# SPEC H3
+def test_twenty_jobs_before_a_table_that_takes_longer_than_a_third_of_a_lease_are_completed() -> None:
+    """`lease_s = 2` on a loaded machine: every write takes a quarter of a second, so a round of heartbeats takes five,
+    and every lease runs out. No gateway is dead, so no attempt fails."""
+    params = JobParams(running_max=20, lease_s=2.0, progress_s=0.6, poll_s=1.0)
+    world = JobWorld(random.Random(1), 1, params)
+    (gateway,) = world.gateways
+    for number in range(20):
+        world.store(job_row(number))
+    for tick in range(4_000):
+        if world.is_over():
+            break
+        world.now_ns += NS_PER_S // 4
+        world.fire(gateway)
+        if gateway.to_table:
+            world.serve(gateway)
+        while gateway.inbox:
+            world.feed(gateway)
+        if gateway.works and tick % 2:
+            world.work(gateway)
+    ends = {(stored.state, stored.completions) for stored in world.table.rows.values()}
+    assert ends == {("completed", 1)}
+    assert {stored.row.attempt for stored in world.table.rows.values()} == {1}  # nothing was done twice
 
 
 @settings(max_examples=60, deadline=None)

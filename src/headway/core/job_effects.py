@@ -15,8 +15,8 @@ class ReadRows(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClaimRow(msgspec.Struct, frozen=True, tag=True):
-    """Table: take the row if it is at `attempt` still and free (no lease, or one that is over). Answers: RowClaimed,
-    RowLost, RowUnknown."""
+    """Table: take the row if it is at `attempt` still and free (no lease, or one that is over). Asked again after no
+    answer, it tells what the first asking took. Answers: RowClaimed, RowLost, RowUnknown."""
 
     job: RequestId
     attempt: int
@@ -63,7 +63,10 @@ class CompleteRow(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailRow(msgspec.Struct, frozen=True, tag=True):
-    """Table: the job is over without a result (`failed`, `lost`). Answers as CompleteRow."""
+    """Table: the job is over without a result (`failed`, `lost`). Answers as CompleteRow.
+
+    Where fewer than `failures` count by then, for a gateway that was only slow came back, it is handed back instead.
+    """
 
     job: RequestId
     attempt: int
@@ -71,21 +74,32 @@ class FailRow(msgspec.Struct, frozen=True, tag=True):
     code: str
     message: str
     device_ns: Ns = 0  # of all attempts that counted: metered, though it made nothing
+    failures: int = 0
 
 
 class RequeueRow(msgspec.Struct, frozen=True, tag=True):
     """Table: hand the row back; it may be claimed from `not_before_ns` on. Answers as CompleteRow.
 
-    `forgets`: it begins anew, without its checkpoint, and what that took is not charged; `reason` is kept for its
-    client.
+    `spares`: this attempt was no failure. `forgets`: it begins anew, without its checkpoint, and what that took is not
+    charged; `reason` is kept for its client.
     """
 
     job: RequestId
     attempt: int
     not_before_ns: Ns
-    failures: int
+    spares: bool
     reason: str
     forgets: bool = False
+
+
+class SpareRow(msgspec.Struct, frozen=True, tag=True):
+    """Table: this attempt stopped because its row was lost or could not be kept, and was no failure. The row is handed
+    back where it is still ours; where others have had it since, one failure less counts. Answers: RowLost,
+    RowUnknown."""
+
+    job: RequestId
+    attempt: int
+    stored_ns: Ns  # another one: it is retried, and counts anew
 
 
 class ExpireRows(msgspec.Struct, frozen=True, tag=True):
@@ -164,6 +178,7 @@ JobEffect = (
     | CompleteRow
     | FailRow
     | RequeueRow
+    | SpareRow
     | ExpireRows
     | SweepObjects
     | StartJob

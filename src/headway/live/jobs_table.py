@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import msgspec
+
 from headway.adapters.jobs.answers import AnswerTable
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database
@@ -31,6 +33,7 @@ from headway.core.job_effects import (
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
+    SpareRow,
     WatchRows,
 )
 from headway.core.jobs import (
@@ -53,7 +56,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 Made = Callable[[RequestId, int], Sequence[StoredOutput]]
-RowEffect = ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow
+Leased = ClaimRow | KeepRow | SaveCheckpoint
+RowEffect = Leased | CompleteRow | FailRow | RequeueRow | SpareRow
 TableEffect = RowEffect | WatchRows | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
 
 
@@ -66,7 +70,7 @@ class Tables:
         retention = Retention(settings.keep_ns, settings.answers_ns)
         self.database = self._thread.submit(Database, settings.database_url).result()
         self.node = NodeTable(self.database, owner, retention)
-        self.lapsed = Lapsed(self.database, retention)
+        self.lapsed = Lapsed(self.database, retention, owner)
         self.clients = ClientTable(self.database, retention, settings.queued_max)
         self.places = Places(self.database)
         self.queue = Queue(self.database)
@@ -92,7 +96,8 @@ class TableDriver:
 
     def perform(self, effect: TableEffect) -> None:
         """Begin it; the answer is fed when it is there."""
-        future = self._tables.ask(lambda: self._do(effect))
+        asked_ns = self._now_ns()
+        future = self._tables.ask(lambda: self._do(effect, asked_ns))
         future.add_done_callback(lambda done: self._done(effect, done))
 
     def _done(self, effect: TableEffect, done: "asyncio.Future[Callable[[Ns], JobEvent] | None]") -> None:
@@ -110,7 +115,7 @@ class TableDriver:
         if answer is not None:
             self._feed(answer)
 
-    def _do(self, effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
+    def _do(self, effect: TableEffect, asked_ns: Ns) -> Callable[[Ns], JobEvent] | None:
         """In the table's thread."""
         node, outbox, now_ns = self._tables.node, self._tables.outbox, self._now_ns()
         match effect:
@@ -137,6 +142,9 @@ class TableDriver:
             case CloseHook():
                 outbox.close(effect.hook, effect.attempt, effect.is_delivered, effect.reason)
                 return None
+            case ClaimRow() | KeepRow() | SaveCheckpoint():  # a lease is whole, however long it waited to be written
+                until_ns = effect.until_ns + now_ns - asked_ns
+                return self._row(msgspec.structs.replace(effect, until_ns=until_ns), now_ns)
             case _:
                 return self._row(effect, now_ns)
 
@@ -158,6 +166,9 @@ class TableDriver:
                 held = node.fail(effect, now_ns)
             case RequeueRow():
                 held = node.requeue(effect)
+            case SpareRow():
+                node.spare(effect)
+                held = False
         if held:
             return lambda at_ns: RowClosed(at_ns, "table", job, attempt)
         return lambda at_ns: RowLost(at_ns, "table", job, attempt)

@@ -15,8 +15,9 @@ from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
-from headway.adapters.jobs.records import JobRecord, NewRecord, less_of, record
-from headway.adapters.jobs.table import NODE_COLUMNS, Retention, is_open, job_row
+from headway.adapters.jobs.records import JobRecord, NewRecord, less_of, record, work_left_ns
+from headway.adapters.jobs.rows import NODE_COLUMNS, is_open, job_row
+from headway.adapters.jobs.table import Retention
 from headway.adapters.jobs.tables import inputs, jobs, outputs
 from headway.adapters.jobs.usage import add_spent, add_usage
 from headway.core.errors import CapacityError, RequestError
@@ -131,10 +132,16 @@ class ClientTable:
         left = jobs.c.estimate_ns * (jobs.c.steps - jobs.c.done) / jobs.c.steps
         sooner = (jobs.c.urgency == job.urgency) & (jobs.c.position < job.position)
         before = or_(jobs.c.urgency > job.urgency, sooner, jobs.c.owner.is_not(None))
-        total = select(func.sum(left)).where(
-            is_open(), ~is_held(), jobs.c.is_paused.is_(False), jobs.c.id != job.id, before
-        )
-        return round(self._database.run(lambda c: c.execute(total).scalar()) or 0)
+        ahead = (is_open(), ~is_held(), jobs.c.is_paused.is_(False), jobs.c.id != job.id, before)
+        whole = select(func.sum(left)).where(*ahead, jobs.c.degraded.is_(None))
+        columns = (jobs.c.estimate_ns, jobs.c.steps, jobs.c.done, jobs.c.degraded)
+        less = select(*columns).where(*ahead, jobs.c.degraded.is_not(None))  # begun ones alone: few
+
+        def work(connection: Connection) -> Ns:
+            total = round(connection.execute(whole).scalar() or 0)
+            return total + sum(work_left_ns(*row) for row in connection.execute(less))
+
+        return self._database.run(work)
 
     def cancel(self, job: str, tenant: str | None, now_ns: Ns) -> Taken | None:
         """End an open one, whoever runs it (InvokeAI#6049: by id and state, so never another one). Its checkpoints

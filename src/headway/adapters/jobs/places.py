@@ -9,7 +9,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.records import JobRecord, record
-from headway.adapters.jobs.table import NODE_COLUMNS, is_open, job_row, waiting_state
+from headway.adapters.jobs.rows import NODE_COLUMNS, is_open, job_row, waiting_state
 from headway.adapters.jobs.tables import jobs, outputs
 from headway.core.errors import RequestError
 from headway.core.jobs import OVER, WAITING, JobRow

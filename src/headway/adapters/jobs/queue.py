@@ -5,7 +5,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView, Running
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import ALL, is_held_by
-from headway.adapters.jobs.table import is_open, waiting_state
+from headway.adapters.jobs.rows import is_open, waiting_state
 from headway.adapters.jobs.tables import holds, jobs
 from headway.core.errors import RequestError
 from headway.core.ids import RequestId

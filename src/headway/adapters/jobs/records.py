@@ -77,13 +77,12 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def left_ns(self) -> Ns:
         """Estimated device time that it still needs; of steps that admission took away nothing."""
-        return self.estimate_ns * max(0, self.ran_steps - self.done) // self.steps
+        return work_left_ns(self.estimate_ns, self.steps, self.done, self.degraded)
 
     @property
     def ran_steps(self) -> int:
         """Of what runs: all that were asked for, or what admission left of them."""
-        left = less_of(self.degraded).get("steps", self.steps)
-        return left if isinstance(left, int) and left > 0 else self.steps
+        return steps_that_run(self.steps, self.degraded)
 
     def view(self, eta_s: float | None = None) -> JobView:
         """For the gateway."""
@@ -118,6 +117,17 @@ class JobRecord(msgspec.Struct, frozen=True):
 def less_of(degraded: bytes | None) -> dict[str, int | str]:
     """What admission took away from an attempt, as it is kept in a row."""
     return {} if degraded is None else msgspec.json.decode(degraded, type=dict[str, int | str])
+
+
+def steps_that_run(steps: int, degraded: bytes | None) -> int:
+    """All that were asked for, or what admission left of them."""
+    left = less_of(degraded).get("steps", steps)
+    return left if isinstance(left, int) and left > 0 else steps
+
+
+def work_left_ns(estimate_ns: Ns, steps: int, done: int, degraded: bytes | None) -> Ns:
+    """Device time of what is still to be done; `estimate_ns` is of the steps that were asked for."""
+    return estimate_ns * max(0, steps_that_run(steps, degraded) - done) // steps
 
 
 class _Job(Protocol):

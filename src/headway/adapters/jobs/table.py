@@ -4,44 +4,34 @@ Every method is one transaction, called from the table's thread.
 """
 
 from collections.abc import Sequence
-from typing import Final, get_args
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
+from sqlalchemy import Connection, and_, case, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
 from headway.adapters.gateway.tally import day_of
 from headway.adapters.jobs.connect import Database, plain
-from headway.adapters.jobs.holds import is_held, stops_when_saved
+from headway.adapters.jobs.holds import stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.records import less_of
+from headway.adapters.jobs.rows import NODE_COLUMNS, RowOf, is_free, is_open, job_row, one_less, waiting_state
 from headway.adapters.jobs.tables import inputs, jobs
 from headway.adapters.jobs.usage import add_spent, add_usage
-from headway.core.ids import ModelId, RequestId, TenantId
-from headway.core.job_effects import ClaimRow, CompleteRow, FailRow, KeepRow, RequeueRow, SaveCheckpoint, WatchRows
-from headway.core.jobs import OVER, JobRow, JobState
-from headway.core.units import Ns
-
-RowOf = Row[tuple[object, ...]]
-_OPEN: Final = tuple(state for state in get_args(JobState) if state not in OVER)
-NODE_COLUMNS: Final = (
-    jobs.c.id,
-    jobs.c.tenant,
-    jobs.c.model,
-    jobs.c.steps,
-    jobs.c.stored_ns,
-    jobs.c.position,
-    jobs.c.urgency,
-    jobs.c.attempt,
-    jobs.c.failures,
-    jobs.c.not_before_ns,
-    jobs.c.begun,
-    jobs.c.device_ns,
-    jobs.c.estimate_ns,
-    jobs.c.restarts,
+from headway.core.ids import RequestId
+from headway.core.job_effects import (
+    ClaimRow,
+    CompleteRow,
+    FailRow,
+    KeepRow,
+    RequeueRow,
+    SaveCheckpoint,
+    SpareRow,
+    WatchRows,
 )
+from headway.core.jobs import JobRow
+from headway.core.units import Ns
 
 
 class JobInput(msgspec.Struct, frozen=True):
@@ -59,33 +49,6 @@ class Retention(msgspec.Struct, frozen=True):
     answers_ns: Ns
 
 
-def is_open() -> ColumnElement[bool]:
-    """It is not over. Named by what it is, for which there is an index: most rows are over."""
-    return jobs.c.state.in_(_OPEN)
-
-
-def _is_free(now_ns: Ns) -> ColumnElement[bool]:
-    return and_(
-        is_open(),
-        ~is_held(),
-        jobs.c.is_paused.is_(False),
-        jobs.c.not_before_ns <= now_ns,
-        or_(jobs.c.owner.is_(None), jobs.c.until_ns < now_ns),
-    )
-
-
-def waiting_state() -> ColumnElement[str]:
-    """Of a row that goes back into the line."""
-    return case((or_(jobs.c.done > 0, jobs.c.begun > 0), "preempted"), else_="queued")
-
-
-def job_row(row: Sequence[object]) -> JobRow:
-    """What the node sees of a row of `NODE_COLUMNS`."""
-    job, tenant, model, *rest = row
-    numbers = [int(str(value)) for value in rest]
-    return JobRow(RequestId(str(job)), TenantId(str(tenant)), ModelId(str(model)), *numbers)
-
-
 class NodeTable:
     """The table for one owner: this process, in this life."""
 
@@ -96,15 +59,14 @@ class NodeTable:
         """Everything that is claimed, where this process ends before it could be saved: whoever looks next goes on
         from the last checkpoint. Returns how many rows."""
         mine = update(jobs).where(jobs.c.owner == self._owner, is_open())
-        spared = case((jobs.c.failures > 0, jobs.c.failures - 1), else_=0)  # nobody's fault
-        back = mine.values(owner=None, state=waiting_state(), failures=spared)
+        back = mine.values(owner=None, state=waiting_state(), failures=one_less())  # nobody's fault
         return self._database.run(lambda c: c.execute(back).rowcount)
 
     def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
         """The first rows that may be claimed, and whether there are more."""
         found = (
             select(*NODE_COLUMNS)
-            .where(_is_free(now_ns))
+            .where(is_free(now_ns))
             .order_by(jobs.c.urgency.desc(), jobs.c.position, jobs.c.id)
             .limit(limit + 1)
         )
@@ -112,10 +74,10 @@ class NodeTable:
         return [job_row(row) for row in rows[:limit]], len(rows) > limit
 
     def claim(self, effect: ClaimRow, now_ns: Ns) -> JobRow | None:
-        """Take a free row."""
+        """Take a free row, or tell of one that the same claim took before."""
         taken = (
             update(jobs)
-            .where(jobs.c.id == effect.job, jobs.c.attempt == effect.attempt, _is_free(now_ns))
+            .where(jobs.c.id == effect.job, jobs.c.attempt == effect.attempt, is_free(now_ns))
             .values(
                 attempt=jobs.c.attempt + 1,
                 failures=jobs.c.failures + 1,
@@ -126,7 +88,13 @@ class NodeTable:
             )
             .returning(*NODE_COLUMNS)
         )
-        row = self._database.run(lambda c: c.execute(taken).one_or_none())
+        mine = update(jobs).where(self._own(effect.job, effect.attempt + 1)).values(until_ns=effect.until_ns)
+
+        def work(connection: Connection) -> RowOf | None:
+            row = connection.execute(taken).one_or_none()
+            return row or connection.execute(mine.returning(*NODE_COLUMNS)).one_or_none()
+
+        row = self._database.run(work)
         return None if row is None else job_row(row)
 
     def _own(self, job: RequestId, attempt: int) -> ColumnElement[bool]:
@@ -217,7 +185,7 @@ class NodeTable:
         """The end without a result: what it took is metered, and nothing else."""
         failed = (
             update(jobs)
-            .where(self._own(effect.job, effect.attempt))
+            .where(self._own(effect.job, effect.attempt), jobs.c.failures >= effect.failures)
             .values(
                 state=effect.state,
                 owner=None,
@@ -233,7 +201,8 @@ class NodeTable:
         def work(connection: Connection) -> bool:
             row = connection.execute(failed).one_or_none()
             if row is None:
-                return False
+                back = update(jobs).where(self._own(effect.job, effect.attempt))
+                return connection.execute(back.values(owner=None, state=waiting_state())).rowcount == 1
             add_spent(connection, day_of(now_ns), row.tenant, ran(row.model, less_of(row.degraded)), effect.device_ns)
             store_hook(connection, effect.job, now_ns)
             return True
@@ -246,13 +215,26 @@ class NodeTable:
             "owner": None,
             "state": waiting_state(),
             "not_before_ns": effect.not_before_ns,
-            "failures": effect.failures,
+            "failures": one_less() if effect.spares else jobs.c.failures,
         }
         if effect.forgets:
             values |= {"state": "queued", "begun": 0, "done": 0, "checkpoint": None, "device_ns": 0}
             values |= {"restarts": jobs.c.restarts + 1, "restart_reason": plain(effect.reason)}
         back = update(jobs).where(self._own(effect.job, effect.attempt)).values(values)
         return self._database.run(lambda c: c.execute(back).rowcount == 1)
+
+    def spare(self, effect: SpareRow) -> None:
+        """Handed back, or counted less where others have had it since: one who has it now counts on."""
+        one = and_(jobs.c.id == effect.job, jobs.c.stored_ns == effect.stored_ns, is_open())
+        mine = update(jobs).where(self._own(effect.job, effect.attempt), one)
+        theirs = update(jobs).where(one, jobs.c.failures > case((jobs.c.owner.is_(None), 0), else_=1))
+
+        def work(connection: Connection) -> None:
+            back = mine.values(owner=None, state=waiting_state(), failures=one_less())
+            if connection.execute(back).rowcount == 0:
+                connection.execute(theirs.values(failures=one_less()))
+
+        self._database.run(work)
 
     def add_outputs(self, job: RequestId, attempt: int, made: Sequence[StoredOutput]) -> bool:
         """Previews, while it runs."""

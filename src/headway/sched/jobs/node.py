@@ -52,6 +52,7 @@ class JobNode:
         self._out: list[JobEffect] = []
         self._line = Line()
         self._claiming: dict[RequestId, int] = {}  # -> the attempt that it was seen at
+        self._unanswered: dict[RequestId, int] = {}  # of those: asked again with the next look
         self.runs = Runs(params, self._out)
         self._hooks = Hooks(params.hooks, self._out)
         self._is_open = False
@@ -78,6 +79,9 @@ class JobNode:
                 self._timer(POLL, event.at_ns)
             case DrainBegan():
                 self._is_open = False
+                for job in self._unanswered:
+                    del self._claiming[job]  # given back with everything that this process holds
+                self._unanswered.clear()
                 self.runs.drain()
             case SaveAsked():
                 if event.job is not None:
@@ -111,6 +115,8 @@ class JobNode:
 
     def _answered(self, event: RowClaimed | RowKept | RowLost | RowClosed | RowUnknown) -> None:
         """The table's answers about one row."""
+        if not isinstance(event, RowUnknown):
+            self.runs.answered()
         match event:
             case RowClaimed():
                 self._claiming.pop(event.row.job, None)
@@ -127,9 +133,12 @@ class JobNode:
                 if self._is_open:
                     self._hooks.read()
             case RowUnknown():
-                if self._claiming.get(event.job) == event.attempt:
-                    del self._claiming[event.job]  # if it was claimed, its lease ends by itself
-                self.runs.unknown(event.job, event.attempt)
+                if self._claiming.get(event.job) != event.attempt:
+                    self.runs.unknown(event.job, event.attempt)
+                elif self._is_open:
+                    self._unanswered[event.job] = event.attempt
+                else:
+                    del self._claiming[event.job]
 
     def _claim(self, at_ns: Ns) -> None:
         """Fill the free places with the first rows of the line; read the table where that is empty."""
@@ -147,6 +156,9 @@ class JobNode:
             self._is_ticking = False
             self.runs.tick(at_ns)
         elif timer == POLL and self._is_open:
+            for job, attempt in self._unanswered.items():  # it may be ours: nobody else begins it then
+                self._out.append(ClaimRow(job, attempt, at_ns + self.runs.lease_ns))
+            self._unanswered.clear()
             self._read()
             self._hooks.read()
             self._wake(POLL, at_ns, self._params.poll_s)

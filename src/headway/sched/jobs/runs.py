@@ -11,6 +11,7 @@ from headway.core.job_effects import (
     KeepRow,
     RequeueRow,
     SaveCheckpoint,
+    SpareRow,
     StartJob,
     StopJob,
     WatchRows,
@@ -30,7 +31,7 @@ from headway.core.units import Ns, ns_from_s
 from headway.sched.jobs.cadence import Cadence
 from headway.sched.jobs.params import JobParams
 
-_End = CompleteRow | FailRow | RequeueRow
+_End = CompleteRow | FailRow | RequeueRow | SpareRow
 _HELD: Final = ("running", "handing")  # phases in which the row is ours, and what is new of it is written
 
 
@@ -41,14 +42,16 @@ class _Run:
     was asked to stop, and the row goes back into the line. `closing`: its end is being written.
     """
 
-    def __init__(self, row: JobRow, until_ns: Ns, at_ns: Ns) -> None:
+    def __init__(self, row: JobRow, until_ns: Ns, written_ns: Ns) -> None:
         self.row, self.until_ns = row, until_ns
         self.phase: Literal["running", "stopping", "handing", "closing"] = "running"
         self.state: JobState = "preempted" if row.begun else "queued"
         self.done = row.begun
         self.failures = row.failures
         self.is_new = False  # something to write beside the heartbeat
-        self.written_ns = at_ns
+        self.written_ns = written_ns
+        self.is_asking = False  # a heartbeat is on its way
+        self.is_unanswered = False  # the table did not answer to the last write
         self.stepped_ns: Ns | None = None  # the last progress came then
         self.end: _End | None = None
         self.repeats = False  # the table did not answer to `end`
@@ -64,6 +67,7 @@ class Runs:
         self._runs: dict[RequestId, _Run] = {}
         self._is_draining = False
         self._is_watching = False
+        self._silent_ns: Ns = 0  # since the table last answered, in ticks
         self.cadence = Cadence(params.checkpoint)
 
     def __len__(self) -> int:
@@ -78,12 +82,14 @@ class Runs:
         row = event.row
         if row.job in self._runs:
             raise InvariantError(f"job {row.job} is claimed as attempt {row.attempt} while it is still held here")
-        run = self._runs[row.job] = _Run(row, event.until_ns, event.at_ns)
+        # The claim may have waited at the table: its lease did not.
+        run = self._runs[row.job] = _Run(row, event.until_ns, event.until_ns - self.lease_ns)
         if self._is_draining:
-            self._write(run, RequeueRow(row.job, row.attempt, event.at_ns, row.failures - 1, "the gateway ends"))
+            self._write(run, RequeueRow(row.job, row.attempt, event.at_ns, True, "the gateway ends"))
         elif row.failures > self._params.attempts_max:
             story = f"job {row.job} was begun {row.failures - 1} times and came to no checkpoint and no end; retry it"
-            self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story, row.device_ns))
+            least = self._params.attempts_max + 1
+            self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story, row.device_ns, least))
         else:
             self._out.append(StartJob(row, self.cadence.every(row)))
 
@@ -140,27 +146,36 @@ class Runs:
         run = self._find(event.job, event.attempt)
         if run is not None:
             run.until_ns = max(run.until_ns, event.until_ns)
+            run.is_asking, run.is_unanswered = False, False
 
     def tick(self, at_ns: Ns) -> None:
         """Write progress and heartbeats; stop what could not be kept; repeat ends that were not answered; look at what
         others did to these rows."""
+        self._silent_ns += self._progress_ns
         for run in list(self._runs.values()):
             if run.phase == "closing":
                 if run.repeats and run.end is not None:
                     run.repeats = False
                     self._out.append(run.end)
             elif run.phase in _HELD:
-                if at_ns >= run.until_ns:
-                    self._stop(run)
-                elif run.is_new or at_ns - run.written_ns >= self.lease_ns // 3:
-                    run.is_new, run.written_ns = False, at_ns
-                    row, until_ns = run.row, at_ns + self.lease_ns
-                    self._out.append(KeepRow(row.job, row.attempt, until_ns, run.state, run.done))
-
+                self._keep(run, at_ns)
         running = tuple((run.row.job, run.row.attempt) for run in self._runs.values() if run.phase in _HELD)
         if running and not self._is_watching:
             self._is_watching = True
             self._out.append(WatchRows(running))
+
+    def _keep(self, run: _Run, at_ns: Ns) -> None:
+        """A lease that is over says that this process or the table was slow, not that somebody took the row: that is
+        asked. Stopped is what the table does not answer about. Its silence is counted in ticks, for no answer is heard
+        while this process stands still."""
+        is_over = at_ns >= run.until_ns
+        if is_over and (run.is_unanswered or self._silent_ns > self.lease_ns):
+            self._stop(run)
+            return
+        if not run.is_asking and (is_over or run.is_new or at_ns - run.written_ns >= self.lease_ns // 3):
+            run.is_asking, run.is_new, run.written_ns = True, False, at_ns
+            row, until_ns = run.row, at_ns + self.lease_ns
+            self._out.append(KeepRow(row.job, row.attempt, until_ns, run.state, run.done))
 
     def _stop(self, run: _Run) -> None:
         was_asked = run.phase == "handing"
@@ -168,15 +183,21 @@ class Runs:
         if not was_asked:
             self._out.append(StopJob(run.row.job, run.row.attempt))
 
+    def answered(self) -> None:
+        """The table is there, if slow."""
+        self._silent_ns = 0
+
     def lost(self, job: RequestId, attempt: int) -> None:
         """The row is not ours."""
         run = self._find(job, attempt)
         if run is None:
             return
-        if run.phase == "closing":
-            del self._runs[job]
-        elif run.phase in _HELD:
+        if run.phase in _HELD:
             self._stop(run)
+        elif isinstance(run.end, CompleteRow) or (isinstance(run.end, RequeueRow) and run.end.spares):
+            self._spare(run)
+        elif run.phase == "closing":
+            del self._runs[job]
 
     def closed(self, job: RequestId, attempt: int) -> None:
         """Its end is in the table."""
@@ -186,8 +207,11 @@ class Runs:
     def unknown(self, job: RequestId, attempt: int) -> None:
         """An end is written again; a heartbeat comes again by itself."""
         run = self._find(job, attempt)
-        if run is not None and run.phase == "closing":
+        if run is None:
+            return
+        if run.phase == "closing":
             run.repeats = True
+        run.is_asking, run.is_unanswered = False, True
 
     def ended(self, event: JobEnded) -> None:
         """What ran here is over: write what that means, if the row is still ours."""
@@ -195,13 +219,17 @@ class Runs:
         if run is None or run.phase == "closing":
             raise InvariantError(f"job {event.job} ends as attempt {event.attempt}, which does not run here")
         if run.phase == "stopping":
-            del self._runs[event.job]
+            self._spare(run)
             return
         self._write(run, self._end(run, event.outcome, event.at_ns))
 
     def _write(self, run: _Run, end: _End) -> None:
         run.phase, run.end = "closing", end
         self._out.append(end)
+
+    def _spare(self, run: _Run) -> None:
+        """Slowness is no failure: what was claimed is not held against the job."""
+        self._write(run, SpareRow(run.row.job, run.row.attempt, run.row.stored_ns))
 
     def _end(self, run: _Run, outcome: Outcome, at_ns: Ns) -> _End:
         row, code = run.row, outcome.code
@@ -217,11 +245,12 @@ class Runs:
         if outcome.kind in ("interrupted", "refused"):  # nobody's fault: it costs no attempt
             is_asked = run.phase == "handing"
             wait_ns = 0 if is_asked else max(outcome.retry_after_ns, backoff.wait_ns(row.job, max(1, run.failures)))
-            return RequeueRow(row.job, row.attempt, at_ns + wait_ns, run.failures - 1, reason)
+            return RequeueRow(row.job, row.attempt, at_ns + wait_ns, True, reason)
         if run.failures >= self._params.attempts_max:
-            story = f"attempt {run.failures} of jobs.attempts_max = {self._params.attempts_max}: {reason}"
-            return FailRow(row.job, row.attempt, "lost", "lost", story, device_ns)
-        return RequeueRow(row.job, row.attempt, at_ns + backoff.wait_ns(row.job, run.failures), run.failures, reason)
+            most = self._params.attempts_max
+            story = f"attempt {run.failures} of jobs.attempts_max = {most}: {reason}"
+            return FailRow(row.job, row.attempt, "lost", "lost", story, device_ns, most)
+        return RequeueRow(row.job, row.attempt, at_ns + backoff.wait_ns(row.job, run.failures), False, reason)
 
     def _anew(self, run: _Run, reason: str, at_ns: Ns) -> _End:
         """From step 0, and nobody's failure; a job whose checkpoints never fit is given up all the same."""
@@ -229,4 +258,4 @@ class Runs:
         if row.restarts >= most:
             story = f"job {row.job} began anew {row.restarts} times (jobs.attempts_max = {most}): {reason}; retry it"
             return FailRow(row.job, row.attempt, "lost", "lost", story)
-        return RequeueRow(row.job, row.attempt, at_ns, run.failures - 1, reason, forgets=True)
+        return RequeueRow(row.job, row.attempt, at_ns, True, reason, forgets=True)

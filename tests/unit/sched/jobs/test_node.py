@@ -20,6 +20,7 @@ from headway.core.job_effects import (
     RequeueRow,
     SaveCheckpoint,
     SendHook,
+    SpareRow,
     StartJob,
     StopJob,
     WatchRows,
@@ -47,7 +48,7 @@ from headway.core.jobs import (
     TableOpened,
 )
 from headway.core.units import NS_PER_S
-from headway.sched.jobs.node import SWEEP, TICK, JobNode
+from headway.sched.jobs.node import POLL, SWEEP, TICK, JobNode
 from headway.sched.jobs.params import BackoffParams, CheckpointParams, HookParams, JobParams
 
 S = NS_PER_S
@@ -129,7 +130,11 @@ def test_progress_is_written_once_a_second_at_most() -> None:
 def test_a_heartbeat_goes_out_every_third_of_the_lease_without_progress() -> None:
     node = opened(JobParams(lease_s=15.0))
     claimed(node)
-    times = [at for at in range(1, 15) if only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow)]
+    times = []
+    for at in range(1, 15):
+        for kept in only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow):
+            times.append(at)
+            node.handle(RowKept(at * S, "table", kept.job, kept.attempt, kept.until_ns))
     assert times == [5, 10]
 
 
@@ -141,7 +146,80 @@ def test_a_job_whose_lease_could_not_be_kept_is_stopped_and_nothing_more_is_writ
         node.handle(RowUnknown(at * S, "table", RequestId("job-1"), 1))
     assert only(node.handle(TimerFired(15 * S, "t", TICK)), StopJob)
     ended = node.handle(JobEnded(16 * S, "edge", RequestId("job-1"), 1, Outcome("completed")))
-    assert not only(ended, CompleteRow)
+    assert ended == [SpareRow(RequestId("job-1"), 1, 0)]
+    node.handle(RowUnknown(16 * S, "table", RequestId("job-1"), 1))
+    assert only(node.handle(TimerFired(17 * S, "t", TICK)), SpareRow)  # until the table has it
+    node.handle(RowLost(18 * S, "table", RequestId("job-1"), 1))
+    assert node.is_idle
+
+
+# SPEC H3
+def test_a_lease_that_a_slow_process_let_run_out_is_asked_for_again_and_the_work_goes_on() -> None:
+    """A stall of an hour: the table says whether somebody else has the row, the clock does not."""
+    node = opened(JobParams(lease_s=15.0))
+    claimed(node)
+    first = node.handle(TimerFired(5 * S, "t", TICK))
+    assert only(first, KeepRow)
+    late = node.handle(TimerFired(3600 * S, "t", TICK))  # the answer lies in the inbox behind it
+    assert not only(late, StopJob)
+    node.handle(RowKept(3600 * S, "table", RequestId("job-1"), 1, 20 * S))
+    again = node.handle(TimerFired(3601 * S, "t", TICK))
+    assert [kept.until_ns for kept in only(again, KeepRow)] == [3616 * S]
+    assert only(node.handle(RowLost(3602 * S, "table", RequestId("job-1"), 1)), StopJob)
+
+
+def test_a_heartbeat_that_the_table_never_answers_stops_the_job_once_its_lease_is_over() -> None:
+    node = opened(JobParams(lease_s=15.0, progress_s=1.0))
+    claimed(node)
+    stopped = [at for at in range(1, 40) if only(node.handle(TimerFired(at * S, "t", TICK)), StopJob)]
+    assert stopped == [16]
+
+
+def test_heartbeats_do_not_pile_up_before_a_slow_table() -> None:
+    node = opened(JobParams(lease_s=15.0))
+    claimed(node)
+    sent = [only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow) for at in range(1, 20)]
+    assert sum(map(len, sent)) == 1
+
+
+def test_the_lease_of_a_claim_that_waited_at_the_table_is_kept_by_its_own_age() -> None:
+    """20 claims before a slow table: the last one's answer came when its lease was nearly over, and was kept a third of
+    a lease later."""
+    node = opened(JobParams(lease_s=3.0))
+    node.handle(JobStored(0, "edge", row()))
+    node.handle(RowClaimed(2 * S, "table", row(attempt=1, failures=1), 3 * S))
+    assert only(node.handle(TimerFired(5 * S // 2, "t", TICK)), KeepRow)
+
+
+def test_what_was_stopped_because_others_have_the_row_is_not_held_against_the_job() -> None:
+    node = opened()
+    claimed(node)
+    node.handle(RowLost(16 * S, "table", RequestId("job-1"), 1))
+    ended = node.handle(JobEnded(17 * S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
+    assert ended == [SpareRow(RequestId("job-1"), 1, 0)]
+
+
+def test_a_result_that_came_after_others_took_the_row_is_not_held_against_the_job() -> None:
+    node = opened()
+    claimed(node)
+    node.handle(JobEnded(17 * S, "edge", RequestId("job-1"), 1, Outcome("completed")))
+    assert node.handle(RowLost(17 * S, "table", RequestId("job-1"), 1)) == [SpareRow(RequestId("job-1"), 1, 0)]
+
+
+def test_a_claim_that_the_table_did_not_answer_is_asked_again_and_counts_once() -> None:
+    node = opened()
+    node.handle(JobStored(0, "edge", row()))
+    node.handle(RowUnknown(S, "table", RequestId("job-1"), 0))
+    asked = only(node.handle(TimerFired(2 * S, "t", POLL)), ClaimRow)
+    assert [(claim.job, claim.attempt) for claim in asked] == [("job-1", 0)]
+    assert only(node.handle(RowClaimed(3 * S, "table", row(attempt=1, failures=1), 18 * S)), StartJob)
+
+
+def test_a_claim_without_an_answer_does_not_keep_a_process_that_ends() -> None:
+    node = opened()
+    node.handle(JobStored(0, "edge", row()))
+    node.handle(RowUnknown(S, "table", RequestId("job-1"), 0))
+    node.handle(DrainBegan(2 * S, "SIGTERM"))
     assert node.is_idle
 
 
@@ -184,6 +262,7 @@ def test_a_job_that_breaks_every_attempt_is_a_dead_letter() -> None:
     fail = only(end, FailRow)[0]
     assert (fail.state, fail.code) == ("lost", "lost")
     assert "engine_lost: worker died" in fail.message
+    assert fail.failures == 3  # fewer, where one of them turns out to have been slow: then it is tried again
 
 
 def test_a_job_that_took_its_gateways_down_is_a_dead_letter_without_another_try() -> None:
@@ -198,7 +277,7 @@ def test_a_checkpoint_makes_earlier_failures_count_no_more() -> None:
     claimed(node, failures=2)
     node.handle(JobSaved(S, "edge", RequestId("job-1"), 1, 10, "key", S // 100, S))
     end = node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, Outcome("broken", "engine_lost")))
-    assert only(end, RequeueRow)[0].failures == 1
+    assert not only(end, RequeueRow)[0].spares
 
 
 def test_a_refusal_costs_no_attempt_and_waits_as_told() -> None:
@@ -206,7 +285,7 @@ def test_a_refusal_costs_no_attempt_and_waits_as_told() -> None:
     claimed(node)
     refused = Outcome("refused", "queue_full", "full", retry_after_ns=30 * S)
     end = only(node.handle(JobEnded(0, "edge", RequestId("job-1"), 1, refused)), RequeueRow)[0]
-    assert (end.failures, end.not_before_ns) == (0, 30 * S)
+    assert (end.spares, end.not_before_ns) == (True, 30 * S)
 
 
 def test_a_job_that_fails_by_its_own_fault_is_not_tried_again() -> None:
@@ -244,7 +323,7 @@ def test_a_process_that_ends_hands_its_jobs_back_at_once_and_claims_no_more() ->
     assert stop.saves
     assert not only(node.handle(JobStored(S, "edge", row("job-2"))), ClaimRow)
     end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
-    assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 1)]
+    assert [(e.not_before_ns, e.spares) for e in only(end, RequeueRow)] == [(S, True)]
 
 
 def test_what_a_job_was_saved_with_at_the_end_of_its_process_is_written_before_it_is_handed_back() -> None:
@@ -255,7 +334,7 @@ def test_what_a_job_was_saved_with_at_the_end_of_its_process_is_written_before_i
     saved = node.handle(JobSaved(S, "store", RequestId("job-1"), 1, 5, "key-5", 0, 0))
     assert [(effect.done, effect.key) for effect in only(saved, SaveCheckpoint)] == [(5, "key-5")]
     end = node.handle(JobEnded(S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
-    assert [(e.not_before_ns, e.failures) for e in only(end, RequeueRow)] == [(S, 0)]  # it came to a checkpoint
+    assert [(e.not_before_ns, e.spares) for e in only(end, RequeueRow)] == [(S, True)]
 
 
 def test_only_jobs_of_the_model_that_is_paused_are_saved_and_handed_back() -> None:
@@ -287,7 +366,7 @@ def test_a_job_that_was_paused_at_another_gateway_is_saved_and_handed_back() -> 
     assert node.handle(RowsWatched(S, "table", saves=(mine,))) == [StopJob(*mine, saves=True)]
     assert node.handle(RowsWatched(S, "table", saves=(mine,))) == []
     (back,) = node.handle(JobEnded(2 * S, "run", *mine, Outcome("interrupted")))
-    assert back == RequeueRow(*mine, 2 * S, 0, "")
+    assert back == RequeueRow(*mine, 2 * S, True, "")
 
 
 def test_a_job_that_was_cancelled_at_another_gateway_stops_at_once() -> None:
@@ -355,10 +434,10 @@ def test_a_checkpoint_that_does_not_fit_costs_its_steps_and_no_attempt() -> None
     claimed(node, begun=10, device_ns=7 * S, failures=1)
     end = JobEnded(S, "front", RequestId("job-1"), 1, Outcome("unfit", "bad_checkpoint", "other weights"))
     (back,) = only(node.handle(end), RequeueRow)
-    assert (back.forgets, back.not_before_ns, back.failures, back.reason) == (
+    assert (back.forgets, back.not_before_ns, back.spares, back.reason) == (
         True,
         S,
-        1,
+        True,
         "bad_checkpoint: other weights",
     )
 
