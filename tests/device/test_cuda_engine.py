@@ -90,7 +90,25 @@ def test_a_replayed_graph_gives_what_the_step_gives_without_one(folder: Path) ->
     planner = Planner(engine)
     graphed = together(planner, texts, 16, bucket=8, graph="full")
     assert graphed == eager
-    assert "graphs of [8] rows" in engine.description
+    assert "whole decode steps captured for [8] rows" in engine.description
+
+
+# SPEC E1
+def test_replayed_pieces_give_what_the_steps_give_without_them(folder: Path) -> None:
+    """Chunks and decodes of one step: its pieces are replayed, its attention is not. Both run the same shapes."""
+
+    def tokens(graph: str, **sizes: tuple[int, ...]) -> dict[int, list[int]]:
+        planner = Planner(DeviceLlmEngine(settings(folder, **sizes), CudaDevice()))
+        for seq, text in enumerate(prompts(5)):
+            planner.new(seq, text)
+            planner.chunk(seq, len(text))
+            planner.run(bucket=128, graph=graph)
+            planner.join(seq)
+        for _ in range(16):
+            planner.run(bucket=8, graph=graph, kind="decode")
+        return planner.tokens
+
+    assert tokens("piecewise", piece_rows=(8, 128)) == tokens("none")
 
 
 # SPEC E2

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from headway.core.graphs import StepGraph
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.request import DenoiseShape, DiffusionRequest, SamplingParams
 from headway.core.units import Ns
@@ -86,7 +87,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     kv_tokens: int = 0  # sum of their context lengths after this step; with `decodes`, the digest against drift
     prefill_tokens: int = 0
     bucket: int = 0  # padded number of rows; 0: not padded
-    graph: Literal["none", "piecewise", "full"] = "none"
+    graph: StepGraph = "none"
     # Not negative: a decode step like the one before, and so many more may follow it that differ in their step, their
     # context and blocks alone. Only engines without content run them unasked (`StepsDone`).
     ahead: int = -1

@@ -22,6 +22,7 @@ from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import ShapeCap, shape_sides
 from headway.sched.diffusion.warmth import Warmth
+from headway.sched.executor.buckets import captured_rows
 from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
 
@@ -201,7 +202,7 @@ def _load_torch(
             "engine.kind = 'synthetic' works without"
         ) from error
 
-    engine, buckets = llm.engine, llm.executor.buckets
+    engine, captured = llm.engine, captured_rows(llm.executor.buckets, llm.scheduler.max_seqs)
     if llm.folder is None:
         raise ConfigError(f"replica {spec.node}: engine.kind = 'torch' needs a model folder")
     model = read_config(Path(llm.folder))
@@ -221,7 +222,8 @@ def _load_torch(
             threads=engine.threads or 1,
             dtype=engine.dtype,
             kernels=engine.kernels,
-            graph_rows=buckets.rows if buckets.decode_graph == "full" else (),
+            graph_rows=captured.whole,
+            piece_rows=captured.pieces,
         ),
         engine.device,
         clock,

@@ -32,6 +32,7 @@ from headway.live.config_checks import (
     without_effect,
 )
 from headway.live.config_diffusion import DiffusionSettings, check_diffusion, sizes_told
+from headway.live.config_graphs import capturable
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import LEFT_OUT_REASON, DiscoverySettings, Names, check_models, is_left_out
 from headway.live.config_models import ModelSettings as ModelSettings
@@ -42,7 +43,6 @@ from headway.live.exports import check_exports
 from headway.live.jobs_settings import JobSettings, check_jobs
 from headway.live.spec import EngineSettings, ExecutorSettings, SupervisorSettings
 from headway.live.stores import TelemetrySettings
-from headway.sched.executor.buckets import Buckets
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.fleet.shape_pools import ShapePoolParams
 from headway.sched.llm.params import LlmParams
@@ -245,16 +245,20 @@ def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Conf
         reason = "a driver and a torch with CUDA are here" if host.has_cuda else "no driver, or a torch without CUDA"
         adjustments.append(Adjustment("engine.device", device, reason))
         engine = msgspec.structs.replace(engine, device=device)
-    _refuse_unusable(engine, raw.executor.buckets)
+    _refuse_unusable(engine)
+    buckets, downgraded = capturable(raw.executor.buckets, engine)
+    if downgraded is not None:
+        adjustments.append(Adjustment("executor.buckets.graph_mode", buckets.graph_mode, downgraded))
     if engine.kind == "torch" and engine.device == "cpu" and (engine.threads or 0) > host.cores:
         raise ConfigError(
             f"engine.threads = {engine.threads} is above the {host.cores} core(s) of this machine; lower it, or leave "
             "it out for cores / model.replicas"
         )
-    return msgspec.structs.replace(raw, engine=engine), adjustments
+    executor = msgspec.structs.replace(raw.executor, buckets=buckets)
+    return msgspec.structs.replace(raw, engine=engine, executor=executor), adjustments
 
 
-def _refuse_unusable(engine: EngineSettings, buckets: Buckets) -> None:
+def _refuse_unusable(engine: EngineSettings) -> None:
     """What no engine here can do. Raises ConfigError naming both keys."""
     if engine.kind == "synthetic":
         if engine.device == "cuda":
@@ -262,21 +266,6 @@ def _refuse_unusable(engine: EngineSettings, buckets: Buckets) -> None:
         return
     if engine.device == "cuda" and engine.kernels == "native":
         raise ConfigError("engine.kernels = native with engine.device = cuda: these are kernels of a CPU; use auto")
-    if buckets.mixed_graph != "none":
-        raise ConfigError(
-            f"executor.buckets.mixed_graph = {buckets.mixed_graph} with engine.kind = torch: only whole decode steps"
-            " are captured; use mixed_graph = none and decode_graph = full"
-        )
-    if buckets.decode_graph == "piecewise":
-        raise ConfigError(
-            "executor.buckets.decode_graph = piecewise with engine.kind = torch: only whole decode steps are captured;"
-            " use full"
-        )
-    if buckets.decode_graph == "full" and engine.device == "cpu":
-        raise ConfigError(
-            "executor.buckets.decode_graph = full with engine.device = cpu: graphs need a device; use none, or"
-            " engine.device = cuda"
-        )
 
 
 def _is_torch_with_cuda() -> bool:

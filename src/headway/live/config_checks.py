@@ -154,11 +154,12 @@ def check_replica(
             "overlaps"
         )
     pace_policy(executor.pace)
+    rows, most = executor.buckets.rows, scheduler.step_tokens
+    if rows and rows[-1] > most:
+        raise ConfigError(
+            f"executor.buckets.rows = {list(rows)} has a size above scheduler.step_tokens = {most}: no step is as large"
+        )
     if engine.kind == "torch" and scheduler.pool == "counting":
         raise ConfigError(
             "scheduler.pool = 'counting' gives no block tables, engine.kind = 'torch' needs them; use pool = 'blocks'"
         )
-    buckets = executor.buckets
-    for key, mode in (("decode_graph", buckets.decode_graph), ("mixed_graph", buckets.mixed_graph)):
-        if engine.kind == "synthetic" and mode != "none":
-            raise ConfigError(f"executor.buckets.{key} = {mode} with engine.kind = synthetic: it captures no graphs")

@@ -105,18 +105,10 @@ def test_a_device_that_was_named_is_not_adjusted() -> None:
     [
         (("engine.kind=synthetic", "engine.device=cuda"), ("engine.kind", "engine.device")),
         (("engine.kernels=native", "engine.device=cuda"), ("engine.kernels", "engine.device")),
-        (("executor.buckets.decode_graph=full",), ("executor.buckets.decode_graph", "engine.device")),
-        (("executor.buckets.decode_graph=piecewise",), ("executor.buckets.decode_graph", "engine.kind")),
-        (("executor.buckets.mixed_graph=full",), ("executor.buckets.mixed_graph", "engine.kind")),
     ],
 )
 def test_what_no_engine_can_do_is_refused_naming_both_keys(assignments: tuple[str, ...], keys: tuple[str, str]) -> None:
-    given = [set_layer(assignment) for assignment in (*assignments, "executor.buckets.rows=[4, 8]")]
+    given = [set_layer(assignment) for assignment in assignments]
     with pytest.raises(ConfigError) as caught:
         resolve(given, HOST)
     assert all(key in str(caught.value) for key in keys)
-
-
-def test_graphs_are_accepted_where_there_is_a_device() -> None:
-    given = [set_layer("executor.buckets.rows=[4]"), set_layer("executor.buckets.decode_graph=full")]
-    assert resolve(given, Host(cores=8, has_cuda=True)).config.executor.buckets.decode_graph == "full"

@@ -27,8 +27,8 @@ HOST = Host(cores=8)
             ("executor.pace.type = 'just_in_time'", "scheduler.async_depth >= 2"),
         ),
         (
-            ["engine.kind=synthetic", "executor.buckets.rows=[8]", "executor.buckets.decode_graph=full"],
-            ("executor.buckets.decode_graph = full", "engine.kind = synthetic"),
+            ["executor.buckets.rows=[8, 600]", "scheduler.step_tokens=512"],
+            ("executor.buckets.rows = [8, 600]", "scheduler.step_tokens = 512"),
         ),
         (
             ["model.replicas=2", "front.pools.prefill=['rep-0']", "front.pools.decode=['rep-2']"],

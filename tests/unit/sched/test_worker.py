@@ -305,7 +305,7 @@ def test_evidence_counts_idle_host_and_overlapped_time_of_its_own_steps() -> Non
 
 
 def test_pads_to_the_configured_buckets() -> None:  # SPEC E1
-    bench = Bench(config=WorkerConfig(buckets=Buckets((4, 8), decode_graph="full")))
+    bench = Bench(config=WorkerConfig(buckets=Buckets((4, 8), "full")))
     bench.submit(llm("req-1"))
     bench.step()
     bench.step()

@@ -9,6 +9,8 @@ import msgspec
 import torch
 
 from headway.core.errors import ConfigError
+from headway.core.graphs import Captures
+from headway.engines.llm.captures import FUSED_ATTENTION, HOST_ATTENTION
 from headway.engines.llm.config import ModelConfig
 from headway.engines.llm.draw import Draw, NativeDraw, torch_draw
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
@@ -29,6 +31,7 @@ class Backend(msgspec.Struct, frozen=True):
     draw: Draw
     dtype: Literal["float32", "bfloat16"]
     device: torch.device
+    captures: Captures
     description: str
 
 
@@ -57,7 +60,15 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
         layers = f"torch ({refusal})"
     dtype, reason, make = _linears(library, config, choice)
     description = f"products in {dtype} by {reason}; layer operations by {layers}; {choice.threads} threads"
-    return Backend(make_linear=make, ops=ops, draw=draw, dtype=dtype, device=choice.device, description=description)
+    return Backend(
+        make_linear=make,
+        ops=ops,
+        draw=draw,
+        dtype=dtype,
+        device=choice.device,
+        captures=HOST_ATTENTION,
+        description=description,
+    )
 
 
 def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
@@ -72,6 +83,7 @@ def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
         draw=torch_draw,
         dtype=dtype,
         device=choice.device,
+        captures=FUSED_ATTENTION,
         description=(
             f"products and fused attention in {dtype} on {choice.device} by torch, neither of which is batch-invariant:"
             " equal requests may differ where two tokens are nearly equally likely"

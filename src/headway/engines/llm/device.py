@@ -1,7 +1,6 @@
-"""What the engine asks of a device that works on by itself, and what it keeps there: buffers and decode graphs."""
+"""What the engine asks of a device that works on by itself, and what it keeps there: its standing buffers."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,42 +58,3 @@ class Staging:
 
     def view(self, name: str, count: int) -> torch.Tensor:
         return self._buffers[name][:count]
-
-
-class DecodeGraphs:
-    """Captured decode steps by (rows, blocks): padded rows, and KV blocks that every row's attention covers.
-
-    `compute(rows, blocks)` is a whole step over the standing buffers, from tokens to logits.
-    """
-
-    def __init__(self, device: Device, compute: Callable[[int, int], torch.Tensor], blocks_max: int) -> None:
-        self._device, self._compute = device, compute
-        self._spans = _powers(blocks_max)
-        self._replays: dict[tuple[int, int], Callable[[], torch.Tensor]] = {}
-
-    def __contains__(self, rows: int) -> bool:
-        return (rows, self._spans[0]) in self._replays
-
-    @property
-    def rows(self) -> list[int]:
-        return sorted({rows for rows, _ in self._replays})
-
-    def capture(self, rows: int) -> None:
-        """Capture every span of `rows`, the longest first: it asks for the most memory, which the others share."""
-        for blocks in reversed(self._spans):
-            self._replays[rows, blocks] = self._device.capture(partial(self._compute, rows, blocks))
-
-    def recapture(self) -> None:
-        rows = self.rows
-        self._replays.clear()
-        for count in reversed(rows):
-            self.capture(count)
-
-    def replay(self, rows: int, blocks: int) -> torch.Tensor:
-        """Logits [rows, vocab] of the step that lies in the buffers; valid until the next replay of this size."""
-        return self._replays[rows, next(span for span in self._spans if span >= blocks)]()
-
-
-def _powers(most: int) -> list[int]:
-    """1, 2, 4, ... and `most`."""
-    return [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent < most] + [most]

@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headway.core.errors import ConfigError, EngineError
+from headway.core.errors import EngineError
 from headway.core.events import StepDone, Stopped
 from headway.core.messages import TokenScores
 from headway.core.plans import NewSequence, StepPlan, StepTiming
 from headway.core.units import Ns
 from headway.engines.llm.backend import device_backend
 from headway.engines.llm.batch import LEAST_ROWS, StepInputs
-from headway.engines.llm.device import Array, DecodeGraphs, Device, Staging
+from headway.engines.llm.device import Array, Device, Staging
+from headway.engines.llm.graphs import DecodeGraphs, PieceGraphs
 from headway.engines.llm.loading import EngineSettings, load
 from headway.engines.llm.ops import Rows, Spans
 from headway.engines.llm.sampling import sample, sample_where_logits_lie
@@ -65,10 +66,6 @@ class DeviceLlmEngine:
         self._draw, self._decoder, self._kv = loaded.backend.draw, loaded.decoder, loaded.kv
         self._sequences, self._sampling, self._batch = loaded.sequences, loaded.sampling, loaded.batch
         self.limits = loaded.limits
-        if settings.graph_rows and max(settings.graph_rows) > loaded.layout.size:
-            raise ConfigError(
-                f"graph_rows has {max(settings.graph_rows)} rows, max_step_tokens is {settings.max_step_tokens}"
-            )
         self._mirror = threading.Lock()  # the host's view of sequences: launch and fetch both write it
         self._open: deque[_Open] = deque()
         self._stopped: set[int] = set()
@@ -76,10 +73,18 @@ class DeviceLlmEngine:
         with torch.inference_mode():
             self._reserve(loaded.layout.size, settings.graph_rows)
             self._graphs = DecodeGraphs(device, self._captured, self._sequences.tables.shape[1])
-            for rows in sorted({max(rows, LEAST_ROWS) for rows in settings.graph_rows}, reverse=True):
-                self._graphs.capture(rows)
+            pieces_max = max(settings.piece_rows, default=0)
+            self._pieces = PieceGraphs(
+                device, self._decoder, self._kv, self._standing, max(pieces_max, LEAST_ROWS) if pieces_max else 0
+            )
+            for graphs, sizes in ((self._graphs, settings.graph_rows), (self._pieces, settings.piece_rows)):
+                for rows in sorted({max(rows, LEAST_ROWS) for rows in sizes}, reverse=True):
+                    graphs.capture(rows)
         self._moves = self._staging.moves
-        self.description = f"{loaded.description}; graphs of {self._graphs.rows or 'no'} rows"
+        self.description = (
+            f"{loaded.description}; whole decode steps captured for {self._graphs.rows or 'no'} rows, pieces between"
+            f" attentions for {self._pieces.rows or 'no'} rows"
+        )
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Callable[[], StepDone]:
@@ -112,7 +117,7 @@ class DeviceLlmEngine:
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""
-        del self._graphs, self._decoder, self._kv, self._batch, self._staging
+        del self._graphs, self._pieces, self._decoder, self._kv, self._batch, self._staging
 
     def _admit(self, slot: int, new: NewSequence) -> None:
         self._sampling.set(slot, new.sampling)
@@ -137,12 +142,11 @@ class DeviceLlmEngine:
             self._staging.view(name, len(self._rows)).zero_()
         self._staging.view("slots", len(self._rows)).fill_(self._kv.scratch_slot)
 
-    def _forward(self, tokens: torch.Tensor, rows: Rows, sampled: torch.Tensor) -> torch.Tensor:
-        known = torch.where(tokens == _PLACEHOLDER, self._last[rows.owners.long()], tokens)
-        return self._decoder.forward(known, rows, self._kv, sampled)
+    def _known(self, tokens: torch.Tensor, rows: Rows) -> torch.Tensor:
+        return torch.where(tokens == _PLACEHOLDER, self._last[rows.owners.long()], tokens)
 
-    def _captured(self, count: int, blocks: int) -> torch.Tensor:
-        """A decode step of `count` rows over the standing buffers."""
+    def _standing(self, count: int, blocks: int = 0) -> tuple[torch.Tensor, Rows]:
+        """The first `count` rows of the standing buffers, as decodes within `blocks` KV blocks."""
         view = self._staging.view
         rows = Rows(
             positions=view("positions", count),
@@ -153,7 +157,12 @@ class DeviceLlmEngine:
             tile_starts=view("tiles", count + 1),
             spans=Spans(singles=count, blocks=blocks),
         )
-        return view("logits", count).copy_(self._forward(view("tokens", count), rows, self._rows[:count]))
+        return self._known(view("tokens", count), rows), rows
+
+    def _captured(self, count: int, blocks: int) -> torch.Tensor:
+        """A decode step over the standing buffers."""
+        logits = self._decoder.forward(*self._standing(count, blocks), self._kv, self._rows[:count])
+        return self._staging.view("logits", count).copy_(logits)
 
     def _logits(self, plan: StepPlan, inputs: StepInputs) -> torch.Tensor:
         if len(self._last) != self._sequences.capacity:
@@ -163,16 +172,21 @@ class DeviceLlmEngine:
         if self._staging.moves != self._moves:
             self._idle()
             self._graphs.recapture()
+            self._pieces.recapture()
             self._moves = self._staging.moves
             inputs = self._batch.inputs(plan)
         if plan.graph == "none":
-            return self._forward(inputs.tokens, inputs.rows, inputs.sampled)
+            known = self._known(inputs.tokens, inputs.rows)
+            return self._decoder.forward(known, inputs.rows, self._kv, inputs.sampled)
         rows = len(inputs.tokens)
-        if rows not in self._graphs:
+        graphs = self._graphs if plan.graph == "full" else self._pieces
+        if rows not in graphs:
             raise EngineError(
-                f"step {plan.step} asks for graph mode full with {rows} rows;"
-                f" captured are {self._graphs.rows or 'none'}"
+                f"step {plan.step} asks for graph mode {plan.graph} with {rows} rows; captured are"
+                f" {graphs.rows or 'none'}"
             )
+        if plan.graph == "piecewise":
+            return self._pieces.run(inputs.rows, inputs.sampled)
         return self._graphs.replay(rows, inputs.rows.spans.blocks)[: len(inputs.slots)]
 
     def _sampled(self, plan: StepPlan, inputs: StepInputs, logits: torch.Tensor, launched: Launched) -> _Open:
@@ -269,8 +283,8 @@ class DeviceLlmEngine:
             raise EngineError(
                 f"step {plan.step} waits for layers of a transfer; this engine receives whole blocks only"
             )
-        if plan.graph == "piecewise" or (plan.graph == "full" and plan.chunks):
+        if plan.graph == "full" and plan.chunks:
             raise EngineError(
-                f"step {plan.step} asks for graph mode {plan.graph} with {len(plan.chunks)} chunks;"
-                " this engine captures whole decode steps only"
+                f"step {plan.step} asks for graph mode full with {len(plan.chunks)} chunks; attention here is captured"
+                " in steps of decodes only"
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from headway.core.errors import ConfigError, EngineError
+from headway.core.errors import EngineError
 from headway.core.events import StepDone, Stopped
 from headway.core.plans import NewSequence, StepPlan, StepTiming
 from headway.core.units import Ns
@@ -20,8 +20,6 @@ class TorchLlmEngine:
     """An `LlmEngine` (core.ports) on the CPU. A step has ended when `run` or `launch` returns."""
 
     def __init__(self, settings: EngineSettings, clock: Callable[[], Ns] = time.perf_counter_ns) -> None:
-        if settings.graph_rows:
-            raise ConfigError(f"graph_rows = {list(settings.graph_rows)}: only a device captures graphs")
         self._clock, self._threads = clock, settings.threads
         loaded = load(settings, torch.device("cpu"), choose_backend)
         self._draw, self._decoder, self._kv = loaded.backend.draw, loaded.decoder, loaded.kv

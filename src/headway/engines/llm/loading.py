@@ -23,7 +23,8 @@ from headway.engines.llm.weights import Checkpoint
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`folder` holds the model, `cache` the compiled kernels. `max_model_len` None: what the model allows.
 
-    `graph_rows`: decode steps of these padded sizes are captured as graphs; on a device only.
+    Of these padded sizes are captured as graphs: whole decode steps (`graph_rows`), and of any step what lies between
+    its attentions (`piece_rows`).
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Dtype = "auto"
     kernels: Kernels = "auto"
     graph_rows: tuple[int, ...] = ()
+    piece_rows: tuple[int, ...] = ()
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -73,11 +75,12 @@ def load(
         device=device,
     )
     backend = choose(config, RopeTables(cosines=cosines, sines=sines), choice)
+    layout = BatchLayout(rows_max=settings.max_step_tokens, rows_per_tile=rows_per_tile(config), place=place)
+    _check_graphs(settings, backend, layout.size)
     with torch.inference_mode():
         decoder = Decoder(config, Checkpoint(settings.folder), backend)
         kv = KvPool(config, settings.kv_blocks, settings.block_size, settings.host_slots, device)
     sequences = SequenceTable(length, -(-length // settings.block_size), settings.kv_blocks, first_slots)
-    layout = BatchLayout(rows_max=settings.max_step_tokens, rows_per_tile=rows_per_tile(config), place=place)
     return Loaded(
         backend=backend,
         decoder=decoder,
@@ -101,6 +104,19 @@ def load(
         ),
         description=f"{settings.model}: {backend.description}",
     )
+
+
+def _check_graphs(settings: EngineSettings, backend: Backend, rows_max: int) -> None:
+    """Raises ConfigError for graphs that cannot be captured; a configuration file was brought down to those before."""
+    asked = {
+        "graph_rows": (settings.graph_rows, ("decodes", "everything")),
+        "piece_rows": (settings.piece_rows, ("pieces", "decodes", "everything")),
+    }
+    for name, (rows, able) in asked.items():
+        if rows and backend.captures not in able:
+            raise ConfigError(f"{name} = {list(rows)}: attention on {backend.device} captures {backend.captures}")
+        if rows and max(rows) > rows_max:
+            raise ConfigError(f"{name} has {max(rows)} rows, max_step_tokens is {settings.max_step_tokens}")
 
 
 def _length(settings: EngineSettings, config: ModelConfig) -> int:

@@ -26,27 +26,58 @@ class Decoder:
         if not config.tied_head:
             head = checkpoint.tensor(head_name(config), config.vocab, config.hidden)
         self._head = backend.make_linear(head, None)
+        heads = config.heads * config.head_dim
+        self.widths = (config.hidden, heads + 2 * config.kv_heads * config.head_dim, heads)  # hidden, QKV, attended
         self._embedding = self._embedding.to(backend.device)
 
     def forward(self, tokens: torch.Tensor, rows: Rows, kv: KvPool, sampled: torch.Tensor) -> torch.Tensor:
         """Store the KV of every row; return the logits, float32 [len(sampled), vocab], of the rows `sampled` names."""
-        residual = self._embedding[tokens].float()
+        residual = self.embedded(tokens)
         if self._stack is not None:
             kept, delta = self._stack.run(residual, rows, kv, sampled)
         else:
             delta = self._layer_by_layer(residual, rows, kv)[sampled]
             kept = residual[sampled]
-        return self._head(self._ops.add_norm(kept, delta, self._norm))
+        return self.logits(kept, delta)
+
+    # The parts of `forward`. `residual` [rows, hidden] is added to in place; `delta` is what is left to add to it.
+
+    @property
+    def layers(self) -> int:
+        return len(self._layers)
+
+    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The residual before the first layer, float32 [rows, hidden]."""
+        return self._embedding[tokens].float()
+
+    def before_attention(
+        self, index: int, residual: torch.Tensor, delta: torch.Tensor | None, rows: Rows, kv: KvPool
+    ) -> torch.Tensor:
+        """Rotated Q, K and V of layer `index`, [rows, (heads + 2 kv_heads) * head_dim]; K and V are stored."""
+        layer, (keys, values) = self._layers[index], kv.layers[index]
+        qkv = layer.qkv(self._ops.add_norm(residual, delta, layer.input_norm))
+        self._ops.rope_store(qkv, rows, keys, values, layer.head_norms)
+        return qkv
+
+    def attention(self, index: int, qkv: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
+        """What layer `index` attends to, [rows, heads * head_dim]."""
+        return self._ops.attention(qkv, rows, *kv.layers[index])
+
+    def after_attention(self, index: int, residual: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """The delta after layer `index`."""
+        layer = self._layers[index]
+        gate_up = layer.gate_up(self._ops.add_norm(residual, layer.out(attended), layer.mlp_norm))
+        return layer.down(self._ops.silu_mul(gate_up))
+
+    def logits(self, residual: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        """Float32 [rows, vocab]."""
+        return self._head(self._ops.add_norm(residual, delta, self._norm))
 
     def _layer_by_layer(self, residual: torch.Tensor, rows: Rows, kv: KvPool) -> torch.Tensor:
-        ops = self._ops
         delta: torch.Tensor | None = None
-        for layer, (keys, values) in zip(self._layers, kv.layers, strict=True):
-            qkv = layer.qkv(ops.add_norm(residual, delta, layer.input_norm))
-            ops.rope_store(qkv, rows, keys, values, layer.head_norms)
-            delta = layer.out(ops.attention(qkv, rows, keys, values))
-            gate_up = layer.gate_up(ops.add_norm(residual, delta, layer.mlp_norm))
-            delta = layer.down(ops.silu_mul(gate_up))
+        for index in range(len(self._layers)):
+            qkv = self.before_attention(index, residual, delta, rows, kv)
+            delta = self.after_attention(index, residual, self.attention(index, qkv, rows, kv))
         return torch.zeros_like(residual) if delta is None else delta
 
 

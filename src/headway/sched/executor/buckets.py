@@ -2,28 +2,28 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from headway.core.errors import ConfigError
+from headway.core.graphs import GraphMode, StepGraph, step_graphs
 from headway.core.plans import StepPlan
-
-GraphMode = Literal["none", "piecewise", "full"]
 
 
 class Buckets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes that the executor prepares, and how it launches each kind of step."""
 
     rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()  # steps are padded to these; empty: they are not
-    decode_graph: GraphMode = "none"  # how a step of decodes is launched; full: as one captured graph
-    mixed_graph: GraphMode = "none"  # the same for a step with prefill
+    graph_mode: GraphMode = "none"  # how steps are launched; with another than none, only captured ones are padded
 
     def __post_init__(self) -> None:
         if list(self.rows) != sorted(set(self.rows)) or any(size < 1 for size in self.rows):
             raise ConfigError(f"buckets.rows must be ascending positive sizes, got {list(self.rows)}")
-        if not self.rows and (self.decode_graph != "none" or self.mixed_graph != "none"):
-            raise ConfigError("buckets.decode_graph and mixed_graph need buckets.rows: a graph is captured per size")
+        if not self.rows and self.graph_mode != "none":
+            raise ConfigError(
+                f"buckets.graph_mode = {self.graph_mode} needs buckets.rows: a graph is captured per size"
+            )
 
 
 def smallest(rows: int, sizes: Sequence[int]) -> int:
@@ -33,11 +33,33 @@ def smallest(rows: int, sizes: Sequence[int]) -> int:
 
 
 def shaped(plan: StepPlan, buckets: Buckets) -> StepPlan:
-    """Return the plan with its bucket and graph mode; larger than every bucket means neither."""
+    """Return the plan with its bucket and graph mode; larger than every bucket means neither.
+
+    Each token of a chunk is a row.
+    """
     if not buckets.rows:
         return plan
-    bucket = smallest(plan.decodes + len(plan.chunks), buckets.rows)
-    if bucket == 0:
+    bucket = smallest(plan.tokens, buckets.rows)
+    graphs = step_graphs(buckets.graph_mode)
+    graph = graphs.decode if plan.kind == "decode" else graphs.mixed
+    if bucket == 0 or (graph == "none" and buckets.graph_mode != "none"):
         return plan
-    graph = buckets.decode_graph if plan.kind == "decode" else buckets.mixed_graph
     return msgspec.structs.replace(plan, bucket=bucket, graph=graph)
+
+
+class CapturedRows(msgspec.Struct, frozen=True):
+    """Sizes that an engine captures before it is ready."""
+
+    whole: tuple[int, ...]  # as whole steps
+    pieces: tuple[int, ...]  # as the pieces between attentions
+
+
+def captured_rows(buckets: Buckets, decodes_max: int) -> CapturedRows:
+    """Sizes that some step can have, when no step has more than `decodes_max` decodes."""
+    graphs = step_graphs(buckets.graph_mode)
+    decodes = buckets.rows[: bisect_left(buckets.rows, decodes_max) + 1]
+
+    def of(how: StepGraph) -> tuple[int, ...]:
+        return buckets.rows if graphs.mixed == how else decodes if graphs.decode == how else ()
+
+    return CapturedRows(whole=of("full"), pieces=of("piecewise"))

@@ -13,6 +13,7 @@ from headway.engines.llm.backend import (
     device_backend,
     has_bfloat16_units,
 )
+from headway.engines.llm.captures import captures_on
 from headway.engines.llm.config import read_config
 from headway.engines.llm.kv import KvPool
 from headway.engines.llm.model import Decoder
@@ -42,6 +43,12 @@ def choose_on_device(tiny_folder: Path, tmp_path: Path):
         return device_backend(config, RopeTables(cosines=cosines, sines=sines), choice)
 
     return made
+
+
+# SPEC E1
+def test_declares_the_graphs_that_the_configuration_is_told_of(choose, choose_on_device) -> None:
+    assert choose("torch").captures == captures_on("cpu") == "nothing"
+    assert choose_on_device("auto").captures == captures_on("cuda") == "decodes"
 
 
 def test_takes_the_kernels_where_they_can_be_built(choose, library: object) -> None:

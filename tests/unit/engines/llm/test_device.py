@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
-import torch
 from tests.unit.engines.llm.late_device import LateDevice
 
-from headway.engines.llm.device import DecodeGraphs, Staging
+from headway.engines.llm.device import Staging
 
 
 def test_a_buffer_stays_where_it_is_while_its_arrays_fit() -> None:
@@ -29,20 +27,3 @@ def test_an_array_may_be_overwritten_as_soon_as_it_is_placed() -> None:
     placed = staging.place("tokens", array)
     array[:] = 0
     assert placed.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(("blocks", "span"), [(0, 1), (1, 1), (2, 2), (3, 4), (5, 6), (6, 6)])
-def test_a_replay_covers_the_blocks_that_are_needed(blocks: int, span: int) -> None:
-    # SPEC E1
-    graphs = DecodeGraphs(LateDevice(), lambda rows, blocks: torch.full((rows,), blocks), blocks_max=6)
-    graphs.capture(4)
-    assert graphs.replay(4, blocks).tolist() == [span] * 4
-
-
-def test_knows_the_sizes_it_captured_also_after_capturing_again() -> None:
-    device = LateDevice()
-    graphs = DecodeGraphs(device, lambda rows, blocks: torch.zeros(rows), blocks_max=2)
-    graphs.capture(2)
-    graphs.capture(8)
-    graphs.recapture()
-    assert (graphs.rows, 2 in graphs, 4 in graphs, device.captured) == ([2, 8], True, False, 8)

@@ -186,13 +186,14 @@ def test_refuses_graphs_it_has_not_by_name(make: Make) -> None:
     engine, _ = make(graph_rows=(4,))
     with pytest.raises(EngineError, match=r"graph mode full with 8 rows; captured are \[4\]"):
         engine.run(StepPlan(1, 0, "decode", bucket=8, graph="full"))
-    with pytest.raises(EngineError, match="graph mode piecewise with 0 chunks"):
-        engine.run(StepPlan(1, 0, "decode", graph="piecewise"))
+    with pytest.raises(EngineError, match="graph mode piecewise with 4 rows; captured are none"):
+        engine.run(StepPlan(1, 0, "decode", bucket=4, graph="piecewise"))
     chunk = Chunk(seq=1, start=0, count=2, samples=True, table=(0,))
     with pytest.raises(EngineError, match="graph mode full with 1 chunks"):
         engine.run(StepPlan(1, 0, "mixed", chunks=(chunk,), graph="full"))
-    with pytest.raises(ConfigError, match="graph_rows has 4096 rows, max_step_tokens is 64"):
-        make(graph_rows=(4096,))
+    for name in ("graph_rows", "piece_rows"):
+        with pytest.raises(ConfigError, match=f"{name} has 4096 rows, max_step_tokens is 64"):
+            make(**{name: (4096,)})
 
 
 def test_says_that_rows_may_depend_on_the_batch(make: Make) -> None:

@@ -285,6 +285,7 @@ def test_refuses_a_length_beyond_the_model(make_engine: MakeEngine) -> None:
 
 
 def test_a_cpu_captures_no_graphs(tiny_folder: Path, kernel_cache: Path) -> None:
-    settings = EngineSettings(folder=tiny_folder, model="tiny", cache=kernel_cache, kv_blocks=8, graph_rows=(8,))
-    with pytest.raises(ConfigError, match=r"graph_rows = \[8\]: only a device captures graphs"):
-        TorchLlmEngine(settings)
+    for name in ("graph_rows", "piece_rows"):
+        settings = EngineSettings(folder=tiny_folder, model="tiny", cache=kernel_cache, kv_blocks=8, **{name: (8,)})
+        with pytest.raises(ConfigError, match=rf"{name} = \[8\]: attention on cpu captures nothing"):
+            TorchLlmEngine(settings)
