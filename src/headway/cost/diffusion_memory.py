@@ -22,7 +22,7 @@ import msgspec
 from headway.core.artifacts import StagePeaks
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape, DiffusionRequest
-from headway.cost.batch_sizes import rows_of
+from headway.cost.batch_sizes import batch_sizes, rows_of
 from headway.cost.diffusion import latents_of, passes_of, tokens_of
 from headway.cost.nonnegative import solve_nonnegative
 
@@ -64,11 +64,25 @@ def begin_bytes(memory: DenoiseMemory, request: DiffusionRequest) -> int:
 
 
 def working_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
-    """Of a batch of `size` such requests, beside what each of them holds."""
+    """Of a batch of `size` such requests, beside what each of them holds. One alone takes passes that have room."""
     shape = request.shape
+    if size == 1:
+        memory = msgspec.structs.replace(memory, pictures_max=pass_max(memory, cost, request))
     passes = step_bytes(memory, cost, shape, size * request.n)
     decodes = min(size, memory.decodes_max) * decode_bytes(memory, shape, request.n)
     return max(begin_bytes(memory, request), passes, decodes)
+
+
+def pass_max(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest) -> int | None:
+    """Pictures of the largest forward pass that has room, where a request for several runs alone; at least 1. None: any
+    number, as far as is known."""
+    most = memory.pictures_max
+    if memory.room is None:
+        return most
+    left = memory.room - held_bytes(memory, cost, request.shape, request.n)
+    sizes = batch_sizes(request.n if most is None else min(request.n, most))
+    fit = [size for size in sizes if step_bytes(memory, cost, request.shape, size) <= left]
+    return most if len(fit) == len(sizes) else max(fit, default=1)
 
 
 def needed_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
@@ -86,6 +100,7 @@ def fits(memory: DenoiseMemory | None, cost: DenoiseCoefficients | None, request
 def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, where: str) -> str:
     """Say of a request that does not fit what it needs, what there is, and what to do."""
     shape, n = request.shape, request.n
+    memory = msgspec.structs.replace(memory, pictures_max=pass_max(memory, cost, request))
     parts = (
         ("state", held_bytes(memory, cost, shape, n)),
         ("encoding what it begins with", begin_bytes(memory, request)),

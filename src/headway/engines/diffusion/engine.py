@@ -20,6 +20,7 @@ from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
 from headway.engines.diffusion.peaks import PeakCount, counter_of, memory_of, peaks_of
+from headway.engines.diffusion.room import PassRoom, no_room
 from headway.engines.diffusion.rows import BadCheckpoint, Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
 
@@ -45,7 +46,7 @@ class DiffusionEngine:
         self.stages = stages or LocalStages(loaded.family, loaded.pipeline.vae, settings.tile_pixels)
         self.embeddings = EmbeddingCache(loaded.encoder_hash, settings.cache_mb * MIB)
         self._beginner = Beginner(loaded, self.stages, self.embeddings, self._now, settings.guidance_scale)
-        self._batcher = Batcher(loaded.family)
+        self._batcher, self._room = Batcher(loaded.family), PassRoom()
         self._rows: dict[int, Row] = {}
         self._failed: list[RowFailed] = []
         self.tile_pixels = settings.tile_pixels
@@ -209,9 +210,15 @@ class DiffusionEngine:
                 self._advance(group, plan)
 
     def _advance(self, rows: Sequence[Row], plan: DenoisePlan) -> None:
-        """One step of rows that share a forward pass; those that do not fit together are run alone."""
+        """One step of rows that share a forward pass; those that have no room together take several."""
+        groups = self._room.groups(rows)
+        if len(groups) > 1:
+            for group in groups:
+                self._advance(group, plan)
+            return
+        most = self._room.most(rows, plan.pictures_max)
         try:
-            predictions = self._batcher.predict(rows, plan.pictures_max)
+            predictions = self._batcher.predict(rows, most)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -219,16 +226,12 @@ class DiffusionEngine:
         if predictions is None:
             self._batcher.forget()
             release()
-            if len(rows) == 1:
-                request = rows[0].request
-                words = (
-                    f"request {request.id}: no room for a step of {request.n} times {request.width}x{request.height}"
-                )
-                self._fail(rows[0].seq, "out_of_memory", f"{words}; ask for fewer or smaller pictures")
-                return
-            for row in rows:
-                self._advance([row], plan)
+            if self._room.failed(rows, most):
+                self._advance(rows, plan)
+            else:
+                self._fail(rows[0].seq, "out_of_memory", no_room(rows[0]))
             return
+        self._room.ran(rows, most)
         for row, prediction in zip(rows, predictions, strict=True):
             before = row.latents
             row.latents = row.solver.step(prediction, before, row.done)

@@ -137,8 +137,8 @@ class LocalStages(OwnProcess):
         """Nothing is held."""
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
-        """Frames of latents. A decode that runs out of memory is tried again in tiles of half its edge, then of a
-        quarter, ...: its steps are paid (FramePack#25)."""
+        """Frames of latents. A decode that runs out of memory is tried again one half of its pictures after the other,
+        and one picture in tiles of half its edge, then of a quarter, ...: its steps are paid (FramePack#25)."""
         if self._tile_pixels is not None and size.height * size.width > self._tile_pixels:
             return self._tiled(grid, size, tile_edge(self._vae, self._tile_pixels))
         edge = 0
@@ -146,9 +146,13 @@ class LocalStages(OwnProcess):
             try:
                 return self._family.decode(grid, size) if edge == 0 else self._tiled(grid, size, edge)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or edge == TILE_MIN or not can_tile(self._vae):
+                if not is_out_of_memory(error):
+                    raise
+                if len(grid) == 1 and (edge == TILE_MIN or not can_tile(self._vae)):
                     raise
             release()  # outside of the handler, which holds the failed call's tensors
+            if len(grid) > 1:
+                return np.concatenate([self.decode(part, size) for part in torch.tensor_split(grid, 2)])
             half = (edge or max(grid.shape[-2:])) / 2
             edge = max(TILE_MIN, TILE_UNIT * math.ceil(half / TILE_UNIT))
 

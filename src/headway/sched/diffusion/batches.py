@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headway.core.decisions import Alternative, Decision
 from headway.core.plans import DenoisePlan, DenoiseRow
-from headway.core.request import DenoiseShape, DiffusionRequest
+from headway.core.request import DiffusionRequest
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.cost.batch_sizes import parts_of
 from headway.cost.diffusion_belief import DenoiseCost
@@ -38,8 +38,8 @@ class Batches:
 
     def are_warm(self, batch: Sequence[Item]) -> bool:
         """True when the passes of such a batch have run before."""
-        request = batch[0].request
-        passes = self._passes(request.shape, request.n * len(batch))
+        request, pictures = batch[0].request, batch[0].request.n * len(batch)
+        passes = parts_of(pictures, self.most(batch))
         return all(self._warmth.has_run(request.shape, pictures) for pictures in passes)
 
     def cold_ns(self, batch: Sequence[Item]) -> Ns:
@@ -49,16 +49,15 @@ class Batches:
     def ran(self, plan: DenoisePlan) -> None:
         """A plan is over, and every row of it was well."""
         if plan.shape is not None and any(row.runs for row in plan.rows):
-            for pictures in self._passes(plan.shape, sum(row.pictures for row in plan.rows)):
+            most = plan.pictures_max or largest_batch(self._params, plan.shape)
+            for pictures in parts_of(sum(row.pictures for row in plan.rows), most):
                 self._warmth.ran(plan.shape, pictures)
 
-    def most(self, shape: DenoiseShape) -> int:
-        """Pictures of one forward pass of this shape."""
-        return largest_batch(self._params, shape)
-
-    def _passes(self, shape: DenoiseShape, pictures: int) -> list[int]:
-        """As the engine runs them: a request for more pictures than a batch may have takes several passes."""
-        return parts_of(pictures, largest_batch(self._params, shape))
+    def most(self, batch: Sequence[Item]) -> int:
+        """Pictures of one forward pass: a request for more than a batch may have, or than have room, takes several."""
+        request = batch[0].request
+        cap, fit = largest_batch(self._params, request.shape), self._holdings.pass_max(request)
+        return cap if len(batch) > 1 or fit is None else min(cap, fit)
 
     def _pays(self, request: DiffusionRequest, size: int) -> bool:
         """True when `size` such requests together get enough more done per second, in time (SPEC F4)."""

@@ -15,7 +15,7 @@ from headway.core.ids import LeaseId
 from headway.core.ledger import Account, AccountView, Ledger
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DiffusionRequest
-from headway.cost.diffusion_memory import fits, held_bytes, needed_bytes, shortage, working_bytes
+from headway.cost.diffusion_memory import fits, held_bytes, needed_bytes, pass_max, shortage, working_bytes
 from headway.sched.diffusion.protocols import Item
 
 _CACHE: Final = LeaseId("embeddings")
@@ -51,6 +51,10 @@ class Holdings:
         if self.memory is None or self._cost is None:
             return True
         return self._device.can_reserve(needed_bytes(self.memory, self._cost, request, size))
+
+    def pass_max(self, request: DiffusionRequest) -> int | None:
+        """Pictures of one forward pass of a request that runs alone; None: any number."""
+        return None if self.memory is None or self._cost is None else pass_max(self.memory, self._cost, request)
 
     def enters(self, item: Item) -> None:
         """The engine holds its row from its next plan on, if it did not yet."""

@@ -115,7 +115,7 @@ class DiffusionMachine:
             new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
             save=tuple(item.seq for item in batch if self._is_saving or item.saves_after(count)),
             show=tuple(item.seq for item in batch if item.shows_after(count)),
-            pictures_max=self._batches.most(batch[0].request.shape),
+            pictures_max=self._batches.most(batch),
             is_cold=not self._batches.are_warm(batch),
         )
         for item in batch:

@@ -11,13 +11,17 @@ import av
 import msgspec
 import numpy as np
 import pytest
+import torch
 from tests.unit.engines.diffusion.asks import STEPS, asked, made, mask, picture, pixels, run, video
 
 from headway.core.artifacts import Denoised
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DenoiseShape, DiffusionRequest, LoraUse
+from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.engine import DiffusionEngine
+from headway.engines.diffusion.families.protocol import Size
+from headway.engines.diffusion.rows import Row
 from headway.live.checkpoint_warmup import checkpoint_ns
 from headway.sched.diffusion.warming import Stock, warming
 
@@ -295,25 +299,92 @@ def test_what_a_family_cannot_do_is_refused(family: str, fault: dict[str, Any], 
     assert [failure.code for failure in run(engine(family), [asked(**fault)]).failed] == ["bad_input"]
 
 
-def short_of_memory(engine: DiffusionEngine, rows_max: int) -> None:
-    """Forward passes of more pictures than that fail as the CPU allocator does."""
-    predict = engine._batcher.predict
+def short_of_memory(engine: DiffusionEngine, pictures_max: int) -> list[int]:
+    """Forward passes of more pictures than that fail as the CPU allocator does; return the largest of each try."""
+    tries: list[int] = []
 
-    def limited(rows: Any, pictures_max: int | None = None) -> Any:
-        if sum(len(row.latents) for row in rows) > rows_max:
+    def limited(rows: Any, most: int | None = None) -> Any:
+        pictures = sum(len(row.latents) for row in rows)
+        tries.append(pictures if most is None or len(rows) > 1 else max(parts_of(pictures, most)))
+        if tries[-1] > pictures_max:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        return predict(rows, pictures_max)
+        return type(engine._batcher).predict(engine._batcher, rows, most)
 
     engine._batcher.predict = limited  # type: ignore[method-assign]
+    return tries
 
 
+# SPEC F4
 def test_rows_that_do_not_fit_together_are_run_alone(engine: Make) -> None:  # vllm-omni#2327
     one = engine("flux")
     short_of_memory(one, 1)
-    done = run(one, [loose(), loose(seed=8), loose(n=2)])
-    assert [(failure.seq, failure.code) for failure in done.failed] == [(2, "out_of_memory")]
-    assert [row.seq for row in done.made] == [0, 1]
+    done = run(one, [loose(), loose(seed=8), loose(n=2), asked(n=2)])
+    assert [failure.seq for failure in done.failed] == [3]  # it is to be computed as the pipeline would
+    assert "no room for a step of 2 times 32x32 in one pass, which `deterministic`" in done.failed[0].message
+    assert [(row.seq, len(row.made)) for row in done.made] == [(0, 1), (1, 1), (2, 2)]
     assert one.held == 0
+
+
+# SPEC F4
+def test_a_request_for_several_pictures_is_split_until_its_passes_have_room(engine: Make) -> None:
+    one, request = engine("flux"), loose(n=8)
+    tries = short_of_memory(one, 3)
+    done = run(one, [request])
+    assert tries[:4] == [8, 4, 2, 2]  # the third is the first that has room, and its parts
+    assert 8 not in tries[1:]  # what has no room is remembered
+    whole = bodies(run(engine("flux"), [request]))
+    for body, expected in zip(bodies(done), whole, strict=True):
+        assert np.abs(pixels(body).astype(int) - pixels(expected)).max() <= 1
+    tries.clear()
+    assert not run(one, [loose(n=4), loose(seed=9), loose(seed=10)]).failed
+    assert max(tries) == 2
+
+
+# SPEC F4
+def test_only_what_cannot_run_alone_fails_for_want_of_room(engine: Make) -> None:
+    one = engine("flux")
+    short_of_memory(one, 0)
+    (failure,) = run(one, [loose(n=4)]).failed
+    assert (failure.code, failure.message) == (
+        "out_of_memory",
+        "request req-1: no room for a step of one 32x32, alone; ask for a smaller size",
+    )
+
+
+# SPEC F4
+def test_larger_passes_are_tried_again_after_a_while(engine: Make) -> None:
+    one = engine("flux")
+    tries = short_of_memory(one, 2)
+    run(one, [loose(n=4, steps=60)], count=60)
+    assert [tried for tried in tries if tried > 2] == [4, 4]  # the second try was in vain
+    short = engine("flux")
+    room = short._room
+    with_room = [Row(0, loose(n=4), Size(32, 32), torch.zeros(4), *[None] * 4)]  # type: ignore[list-item]
+    assert room.failed(with_room, None)
+    for _ in range(100):
+        room.ran(with_room, room.most(with_room, None))
+    assert room.most(with_room, None) is None
+
+
+def test_pictures_that_are_not_decoded_together_are_decoded_in_halves(
+    engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC F4
+    one, request = engine("flux"), loose(n=3)
+    whole, seen = bodies(run(engine("flux"), [request])), []
+    decoder = one._loaded.pipeline.vae.decoder
+    forward = decoder.forward
+
+    def short(grid: torch.Tensor, *more: Any, **named: Any) -> Any:
+        seen.append(len(grid))
+        if len(grid) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(grid, *more, **named)
+
+    monkeypatch.setattr(decoder, "forward", short)
+    for body, expected in zip(bodies(run(one, [request])), whole, strict=True):
+        assert np.abs(pixels(body).astype(int) - pixels(expected)).max() <= 1
+    assert seen == [3, 2, 1, 1, 1]
+    assert one.stages.tiled_decodes == 0  # type: ignore[attr-defined]  # stages of one process
 
 
 def test_another_error_of_a_pass_voids_the_plan_and_leaves_nothing(engine: Make) -> None:

@@ -55,6 +55,26 @@ def test_what_never_fits_is_refused_with_numbers() -> None:  # FramePack#25, ai-
     assert refused.value.code == "unservable"
 
 
+# SPEC F4
+def test_a_request_for_several_pictures_runs_in_passes_that_have_room() -> None:
+    several, step = replace(ONE, n=4), 5 * 16  # bytes a picture of a pass, beside 1000
+    decode = 3 * 64 * 64
+    memory = replace(MEMORY, decode_pixel=0.0, step_base=10.0 * decode)
+    held = held_bytes(memory, COST, several.shape, 4)
+    for pictures in (1, 2, 3, 4):
+        room = held + round(memory.step_base) + step * pictures
+        holdings = Holdings("rep-a", replace(memory, room=room), COST, 1 << 20)
+        painter = DiffusionMachine(DiffusionParams(batch_max=4), DenoiseCost(COST), holdings)
+        painter.add(several)
+        plan = painter.plan()
+        assert plan is not None
+        assert plan.pictures_max == pictures
+        assert device(painter) <= room
+    short = Holdings("rep-a", replace(memory, room=held + round(memory.step_base) + step - 1), COST, 1 << 20)
+    with pytest.raises(RequestError, match=f"{round(memory.step_base) + step} for a denoise step"):
+        DiffusionMachine(DiffusionParams(batch_max=4), DenoiseCost(COST), short).add(several)
+
+
 def test_a_batch_is_as_large_as_fits() -> None:  # SPEC F4
     for size in (1, 2, 3):
         painter = studio(needed_bytes(MEMORY, COST, ONE, size), batch_max=4)
