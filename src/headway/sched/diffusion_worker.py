@@ -1,16 +1,12 @@
 """The request flow of a diffusion replica: submits, denoise plans, progress, ends and reports."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from headway.core.artifacts import CARRIED_BYTES_MAX, TOO_LARGE, Made, RowFailed, RowMade, StageTimes
+from headway.core.artifacts import CARRIED_BYTES_MAX, TOO_LARGE, RowFailed, RowMade
 from headway.core.effects import Effect, Restart, RunDenoise, Send
 from headway.core.errors import RequestError
 from headway.core.events import DenoiseDone, StepFailed
-from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId, RequestId
 from headway.core.messages import (
     Accepted,
@@ -31,7 +27,8 @@ from headway.sched.diffusion.numbers import DiffusionNumbers
 from headway.sched.diffusion.warming import Stock
 from headway.sched.reporter import Numbers, Rates, Reporter
 from headway.sched.reshaping import Reshaping
-from headway.sched.stays import Stay, Sums
+from headway.sched.sitting import Sitting
+from headway.sched.stays import Sums
 from headway.sched.step_watch import StepWatch
 
 ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan failed as a whole
@@ -77,13 +74,17 @@ class DiffusionWorker:
         self.out.append(Send(front, Accepted(request.id, epoch)))
 
     def cancel(self, message: Cancel, at_ns: Ns) -> None:
-        """Stop the request; the open denoise step ends without it. One that is to be saved goes with its checkpoint."""
+        """Stop the request. One that is to be saved goes with its checkpoint; one whose step is under way is over with
+        that, for the device goes on with it (SPEC H6)."""
         stay = self._by_request.get(message.request)
         if stay is None or stay.epoch > message.epoch:
             return
         if message.saves and (stay.has_gone_on or self.machine.runs(stay.seq)):
             self.machine.save_next(stay.seq)
             stay.leave()
+        elif stay.ends is not None or (self.machine.has_open and self.machine.runs(stay.seq)):
+            stay.ends = stay.ends or message.reason
+            self.machine.stop(stay.seq)
         else:  # nothing was computed here that a checkpoint would keep
             self._finish(stay, message.reason, at_ns)
 
@@ -115,6 +116,7 @@ class DiffusionWorker:
         self._told_idle()
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
+        self._ended(event.at_ns)
         for failure in failed.values():
             if failure.seq in self._stays:
                 self._fail(self._stays[failure.seq], failure, event.at_ns)
@@ -135,9 +137,15 @@ class DiffusionWorker:
         if event.step < 0:
             self.reshaping.failed(event.at_ns, event.error)
             return
+        self._ended(event.at_ns)
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
         self._told_idle()
+
+    def _ended(self, at_ns: Ns) -> None:
+        """The step is over that they were stopped in."""
+        for stay in [stay for stay in self._stays.values() if stay.ends is not None]:
+            self._finish(stay, FinishReason.CANCELLED, at_ns)
 
     def _told_idle(self) -> None:
         """What the last plan held is free. Where its rows were cancelled, nothing else of the report is new."""
@@ -193,92 +201,26 @@ class DiffusionWorker:
         numbers = Numbers(self.numbers, self.rates, 0, is_leaving, denoise=machine, memory=memory, warm=warm)
         self.reporter.report(numbers, at_ns, self.out)
 
-    def _fail(self, stay: "Sitting", failure: RowFailed, at_ns: Ns) -> None:
+    def _fail(self, stay: Sitting, failure: RowFailed, at_ns: Ns) -> None:
         """A fault of the engine is another replica's chance; one of the request would be the same everywhere."""
         is_engine = failure.code == ENGINE_FAILED
         reason = FinishReason.LOST if is_engine else FinishReason.REJECTED
         self._finish(stay, reason, at_ns, failure.message, None if is_engine else failure.code)
 
     def _finish(
-        self, stay: "Sitting", reason: FinishReason, at_ns: Ns, error: str | None = None, code: str | None = None
+        self, stay: Sitting, reason: FinishReason, at_ns: Ns, error: str | None = None, code: str | None = None
     ) -> None:
         self._drop(stay)
+        reason = stay.ends or reason
         if stay.is_interrupted:  # it ends while it waits: that time is over too
             stay.enter(self._sums, at_ns)
         cost = self.machine.denoise_cost
         marks = stay.sat(stay.marks(self._replica, self._sums, at_ns), 1 if cost is None else cost.devices)
         self.out.append(Send(stay.front, Finished(stay.request.id, stay.epoch, reason, 0, marks, error, code=code)))
 
-    def _drop(self, stay: "Sitting") -> None:
+    def _drop(self, stay: Sitting) -> None:
         self.machine.stop(stay.seq)
         del self._stays[stay.seq], self._by_request[stay.request.id]
-
-
-class Sitting(Stay):
-    """The stay of a picture or a video: steps done, and where the time of its plans went."""
-
-    def __init__(self, request: DiffusionRequest, epoch: int, front: NodeId, seq: int, at_ns: Ns) -> None:
-        super().__init__(request, epoch, front, seq, at_ns)
-        self.done = self._begun = request.begun
-        self._previews, self._is_saved = request.preview_steps, request.save_every > 0
-        self.is_leaving = self.is_cold = False
-        self._brought_bytes = request.content.brought_bytes
-        self._text_ns = self._encode_ns = self._decode_ns = 0
-
-    @property
-    def is_interrupted(self) -> bool:
-        """It waits for its batch to go on."""
-        return self._out_ns is not None
-
-    @property
-    def has_gone_on(self) -> bool:
-        """Steps were done here."""
-        return self.done > self._begun
-
-    def leave(self) -> None:
-        """Its next checkpoint is its last word."""
-        self.is_leaving = self._is_saved = True
-
-    def interrupt(self, sums: Sums, at_ns: Ns) -> None:
-        """Its batch gave way."""
-        self.exit(sums, at_ns)
-        self.preemptions += 1
-
-    def did(self, done: int, stages: StageTimes | None) -> None:
-        """One of its plans is over."""
-        self.done = done
-        if stages is not None:
-            self._text_ns += stages.text_encode_ns
-            self._encode_ns += stages.vae_encode_ns
-            self._decode_ns += stages.vae_decode_ns
-
-    def told_of(self, made: Sequence[Made]) -> tuple[Made, ...]:
-        """What its front hears of. A checkpoint that made room here is nobody else's, nor is one that no message
-        carries; previews are numbered over all
-        replicas, since an engine that goes on from a checkpoint knows only its own."""
-        room = CARRIED_BYTES_MAX - self._brought_bytes  # they travel together when it goes on elsewhere
-        asked = [one for one in made if one.kind != "checkpoint" or (self._is_saved and len(one.body) <= room)]
-        return tuple(
-            replace(one, index=bisect_right(self._previews, one.steps) - 1) if one.kind == "preview" else one
-            for one in asked
-        )
-
-    def sat(self, marks: WorkerMarks, devices: int) -> WorkerMarks:
-        """Add what only pictures have to the evidence; every device that the replica holds was busy with it."""
-        if self.scheduled_ns is None:
-            return marks
-        return replace(
-            marks,
-            denoised_ns=marks.finished_ns,
-            steps=self.done,
-            device_ns=marks.device_ns * devices,
-            preempted_ns=marks.preempted_before_first_ns,  # a picture has no first token
-            preempted_before_first_ns=0,
-            text_encode_ns=self._text_ns,
-            vae_encode_ns=self._encode_ns,
-            vae_decode_ns=self._decode_ns,
-            is_cold=self.is_cold,
-        )
 
 
 def _too_large(made: Sequence[RowMade]) -> list[RowFailed]:

@@ -82,13 +82,49 @@ def test_reports_progress_per_step_and_finishes_with_its_device_time() -> None: 
     assert easel.steps == []
 
 
-def test_a_cancelled_request_ends_at_once_and_says_nothing_more() -> None:  # SPEC H2
+def test_a_cancelled_request_ends_with_the_step_that_is_under_way_and_is_charged_for_it_once() -> None:
+    """SPEC H2, H6: the device goes on with that step, whoever has left."""
     easel = Easel()
     easel.message(Submit(picture("req-1"), 1, number=1))
-    (finished,) = easel.message(Cancel(picture("req-1").id, 1))
+    for _ in range(2):
+        assert easel.message(Cancel(picture("req-1").id, 1)) == []
+    (finished,) = easel.step()
     assert isinstance(finished, Finished)
-    assert finished.reason is FinishReason.CANCELLED
-    assert easel.step() == []
+    assert (finished.reason, finished.marks.device_ns) == (FinishReason.CANCELLED, 40)
+    assert easel.steps == []
+
+
+def test_a_cancelled_request_that_waits_ends_at_once_and_costs_nothing() -> None:  # SPEC H2, H6
+    easel = Easel()
+    for number in (1, 2):
+        easel.message(Submit(picture(f"req-{number}", width=8 * number), 1, number=number))
+    (finished,) = easel.message(Cancel(picture("req-2").id, 1))
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.marks.device_ns) == (FinishReason.CANCELLED, 0)
+
+
+@pytest.mark.parametrize("how", ["its row", "all"])
+def test_a_cancelled_request_whose_step_failed_is_cancelled_and_no_failure(how: str) -> None:  # SPEC H2
+    easel = Easel()
+    easel.message(Submit(picture("req-1"), 1, number=1))
+    easel.message(Cancel(picture("req-1").id, 1))
+    if how == "all":
+        (finished,) = sent(easel.event(StepFailed(50, "t", easel.steps.pop(0), "it broke")))
+    else:
+        (finished,) = easel.step(failed=(RowFailed(1, "out_of_memory", "too large"),))
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.error) == (FinishReason.CANCELLED, None)
+
+
+def test_a_cancelled_request_that_is_sent_again_by_its_front_is_taken_anew() -> None:
+    easel = Easel()
+    easel.message(Submit(picture("req-1", steps=1), 1, number=1))
+    easel.message(Cancel(picture("req-1").id, 1))
+    assert easel.message(Submit(picture("req-1", steps=1), 2, number=2)) == [Accepted(picture("req-1").id, 2)]
+    assert easel.step() == []  # nobody asks for the end of the first
+    *_, finished = easel.step()
+    assert isinstance(finished, Finished)
+    assert (finished.epoch, finished.reason) == (2, FinishReason.STOP)
 
 
 def test_refuses_text_and_what_comes_while_draining() -> None:  # SPEC A11
@@ -181,11 +217,12 @@ def test_who_left_in_the_middle_of_a_step_leaves_its_share_to_nobody() -> None: 
     for number in (1, 2, 3):
         easel.message(Submit(picture(f"req-{number}", steps=1), 1, number=number))
     easel.step()  # of the first
-    (left,) = easel.message(Cancel(picture("req-2").id, 1))
-    *_, finished = easel.step()
-    assert isinstance(left, Finished)
-    assert isinstance(finished, Finished)
-    assert (left.marks.device_ns, finished.marks.device_ns) == (0, 20)
+    assert easel.message(Cancel(picture("req-2").id, 1)) == []
+    ends = {end.request: end for end in easel.step() if isinstance(end, Finished)}
+    assert {end: (one.reason, one.marks.device_ns) for end, one in ends.items()} == {
+        "req-2": (FinishReason.CANCELLED, 20),
+        "req-3": (FinishReason.STOP, 20),
+    }
 
 
 def test_an_engine_that_is_stuck_gives_all_back_and_asks_to_be_started_anew() -> None:  # ComfyUI#3670
