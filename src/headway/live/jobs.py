@@ -27,7 +27,8 @@ from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, Swe
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.live.clock import Clock, unix_s
-from headway.live.jobs_clients import AnswerDesk, ClientDesk, MeterDesk, PictureDesk
+from headway.live.jobs_answers import AnswerDesk
+from headway.live.jobs_clients import ClientDesk, MeterDesk, PictureDesk
 from headway.live.jobs_queue import QueueDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
 from headway.live.jobs_settings import JobSettings, objects_folder
@@ -62,6 +63,7 @@ class JobDesk:
         self._runs = JobRuns(front, self._tables, self.store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
         self.tokens = TokenMeter(self._tables, self.now_ns)
+        self._answers = AnswerDesk(self._tables, self.now_ns, settings.answers_ns)
         self._states: list[tuple[str, int]] = []
         self._held: tuple[str, ...] = ()
         self._states_ns: Ns = 0  # when they were read
@@ -77,9 +79,8 @@ class JobDesk:
         clients = ClientDesk(tables, store, self._hooks, self.feed, now_ns)
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
-        answers = AnswerDesk(tables, now_ns, self._settings.answers_ns)
         pictures, meters = PictureDesk(tables, store, now_ns, self.tokens), MeterDesk(tables)
-        return Durable(clients, pictures, answers, meters, QueueDesk(tables, self.feed, now_ns))
+        return Durable(clients, pictures, self._answers, meters, QueueDesk(tables, self.feed, now_ns))
 
     async def open(self) -> None:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
@@ -142,6 +143,7 @@ class JobDesk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hooks.close()
+        await self._answers.close()
         await self.tokens.flush()
         await asyncio.to_thread(self._tables.close)
 

@@ -1,17 +1,14 @@
 """The gateway's durable ports (`adapters/gateway/job_ports.py`) over the job table and the object store."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from headway.adapters.gateway.job_ports import (
     Body,
     Created,
-    Held,
-    IdempotencyKey,
     JobPage,
     JobQuery,
     JobView,
@@ -21,7 +18,6 @@ from headway.adapters.gateway.job_ports import (
     Usage,
     UsageQuery,
 )
-from headway.adapters.jobs.answers import InUse
 from headway.adapters.jobs.outputs import StoredOutput
 from headway.adapters.jobs.places import Taken
 from headway.adapters.jobs.records import JobRecord, NewRecord
@@ -38,7 +34,6 @@ from headway.live.jobs_usage import TokenMeter
 
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 _Then = Literal["is lost", "is saved", "waits"]  # what a client's write means for a job
-_KEY_HELD_S: Final = 900.0  # by a request that runs; a process that dies frees its keys then
 
 
 def _record(new: NewJob, body: bytes) -> NewRecord:
@@ -212,71 +207,6 @@ class PictureDesk:
             self._meter.unmetered(request.id)
             raise
         return kept.view()
-
-
-class AnswerDesk:
-    """`Answers`."""
-
-    def __init__(self, tables: Tables, now_ns: Callable[[], Ns], keep_ns: Ns) -> None:
-        self._tables, self._now_ns, self._keep_ns = tables, now_ns, keep_ns
-        self._open: dict[tuple[TenantId, str], asyncio.Future[None]] = {}  # keys that requests of ours run under
-        self._freeing: set[asyncio.Task[None]] = set()
-
-    async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
-        """See the port."""
-        place = (tenant, key.key)
-        while True:
-            taking = asyncio.ensure_future(self._take(tenant, key))
-            try:
-                found = await asyncio.shield(taking)
-            except asyncio.CancelledError:
-                taking.add_done_callback(lambda done: self._left(tenant, key, done))
-                raise
-            if isinstance(found, Held):
-                return found
-            waiter = self._open.get(place)
-            if waiter is None:
-                raise RequestError(
-                    f"Idempotency-Key {key.key!r} is in use by a request at another gateway; ask again later",
-                    status=409,
-                    code="idempotency_in_use",
-                )
-            await asyncio.shield(waiter)
-
-    async def _take(self, tenant: TenantId, key: IdempotencyKey) -> Held | InUse:
-        now_ns = self._now_ns()
-        answers, until_ns = self._tables.answers, now_ns + ns_from_s(_KEY_HELD_S)
-        found = await self._tables.ask(lambda: answers.begin(tenant, key, now_ns, until_ns))
-        if isinstance(found, Held) and found.answer is None:
-            self._open[tenant, key.key] = asyncio.get_running_loop().create_future()
-        return found
-
-    def _left(self, tenant: TenantId, key: IdempotencyKey, taken: "asyncio.Task[Held | InUse]") -> None:
-        """Its client left while the key was taken: nobody runs under it."""
-        if taken.cancelled() or taken.exception() is not None:
-            return
-        if taken.result() == Held():
-            task = asyncio.get_running_loop().create_task(self.abandon(tenant, key))
-            self._freeing.add(task)
-            task.add_done_callback(self._freeing.discard)
-
-    def _close(self, tenant: TenantId, key: IdempotencyKey) -> None:
-        waiter = self._open.pop((tenant, key.key), None)
-        if waiter is not None:
-            waiter.set_result(None)
-
-    async def finish(self, tenant: TenantId, key: IdempotencyKey, answer: bytes) -> None:
-        """See the port."""
-        expires_ns = self._now_ns() + self._keep_ns
-        with contextlib.ExitStack() as over:
-            over.callback(self._close, tenant, key)
-            await self._tables.ask(lambda: self._tables.answers.finish(tenant, key, answer, expires_ns))
-
-    async def abandon(self, tenant: TenantId, key: IdempotencyKey) -> None:
-        """See the port."""
-        with contextlib.ExitStack() as over:
-            over.callback(self._close, tenant, key)
-            await self._tables.ask(lambda: self._tables.answers.abandon(tenant, key))
 
 
 class MeterDesk:

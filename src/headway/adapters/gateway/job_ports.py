@@ -202,8 +202,8 @@ class Answers(Protocol):
     """Answers of synchronous requests by idempotency key: one run, the same answer."""
 
     async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
-        """Take the key or get its answer; waits while another request of this process runs under it. RequestError 409
-        `idempotency_conflict` for another body, `idempotency_in_use` where another process runs it."""
+        """Take the key or get its answer; waits while another request runs under it, at whatever gateway. RequestError
+        409 `idempotency_conflict` for another body."""
         ...
 
     async def finish(self, tenant: TenantId, key: IdempotencyKey, answer: bytes) -> None:

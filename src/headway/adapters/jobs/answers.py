@@ -1,7 +1,9 @@
 """Idempotency keys: per tenant, one key stands for one body, and for the job or the answer that it led to."""
 
+from collections.abc import Sequence
+
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -85,6 +87,13 @@ class AnswerTable:
             return InUse(row.owner) if row.answer is None else Held(row.answer)
 
         return self._database.run(work)
+
+    def renew(self, keys: Sequence[tuple[str, str]], until_ns: Ns) -> None:
+        """Go on holding these keys, each with its tenant: their requests still run."""
+        held = tuple_(answers.c.tenant, answers.c.key).in_(keys)
+        mine = (held, answers.c.owner == self._owner, answers.c.answer.is_(None), answers.c.job.is_(None))
+        longer = update(answers).where(*mine).values(until_ns=until_ns, expires_ns=until_ns)
+        self._database.run(lambda c: c.execute(longer))
 
     def finish(self, tenant: str, key: IdempotencyKey, answer: bytes, expires_ns: Ns) -> None:
         """Keep the answer."""
