@@ -61,13 +61,15 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class StagePeaks(msgspec.Struct, frozen=True):
-    """What one plan was seen to hold: its rows with their embeddings, then more at the peak of its forward passes, of
-    its decodes, and before its steps while rows begin; what processes of stages hold for it included."""
+    """What one plan was seen to hold: its rows between steps (latents, solver state, embeddings, what an edit needs),
+    then more at the peak of its forward passes, of its decodes, and before its steps while rows begin; what processes
+    of stages hold for it included. `latent_bytes`: of the rows', the latents."""
 
     held_bytes: int
     step_bytes: int
     decode_bytes: int
     begin_bytes: int = 0
+    latent_bytes: int = 0
 
 
 class Denoised(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     the formulas): `base` whatever its size, and more for every token of its pictures, or pixel of their frames."""
 
     held_base: float  # from a request's first step to its last: latents, solver state, embeddings
-    held_token: float
+    held_token: float  # per latent token
     step_base: float  # activations of one forward pass, while it runs
     step_token: float  # per token of each row
     decode_base: float  # the VAE, while it decodes
@@ -132,6 +132,8 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     decodes_max: int = 1  # requests of a batch that are decoded beside each other: processes of that stage
     begin_base: float = 0.0  # of encoding a prompt
     begin_pixel: float = 0.0  # more, of a picture to begin from: the VAE's encoder
+    # Of one tensor of latents: an edit of a part keeps its picture and noise of each that is made, and its mask.
+    latent_token: float = 0.0
 
 
 class WarmShape(msgspec.Struct, frozen=True, gc=False):

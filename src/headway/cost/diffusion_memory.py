@@ -1,7 +1,8 @@
 """What a diffusion request holds of a device's memory beside the weights, stage by stage (SPEC F4, G1).
 
-Held from its first step to its last are latents, solver state and embeddings; activations are there while a forward
-pass runs, and the VAE's while it decodes, so that of the last two the larger counts:
+Held from its first step to its last are latents, solver state and embeddings, and of an edit of a part its picture,
+noise and mask: by the latent tokens of its pictures, embeddings whatever its size. Activations are there while a
+forward pass runs, and the VAE's while it decodes, so that of the last two the larger counts:
 
 needed = held + max(begin, step, decode), each `base + unit * (tokens, token rows, pixels)`.
 
@@ -30,6 +31,7 @@ MIB: Final = 1 << 20
 # Of a finished pixel, three colours each: the decoder's floats, twice again while they are rounded, and bytes. Only
 # where tiles are decoded is the picture larger than what is decoded at once.
 FRAME_BYTES: Final = 3 * (4 + 4 + 4 + 1)
+SCHEDULE_BYTES: Final = 16  # of a request's own solver, per step: its time and noise level
 
 
 class Peak(msgspec.Struct, frozen=True):
@@ -40,9 +42,20 @@ class Peak(msgspec.Struct, frozen=True):
     bytes: StagePeaks
 
 
-def held_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> int:
-    """Of one request of so many pictures, from its first step to its last."""
-    return round(memory.held_base + memory.held_token * tokens_of(cost, shape) * pictures)
+def held_bytes(
+    memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int, *, is_masked: bool = False
+) -> int:
+    """Of one request of so many pictures, from its first step to its last. Masked: an edit of a part keeps picture and
+    noise of each, and its mask."""
+    latents = latents_of(cost, shape)
+    kept = memory.latent_token * latents * (2 * pictures + 1) if is_masked else 0.0
+    return round(memory.held_base + memory.held_token * latents * pictures + kept)
+
+
+def state_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest) -> int:
+    """Of a request, from its first step to its last."""
+    is_masked = request.content.mask is not None
+    return held_bytes(memory, cost, request.shape, request.n, is_masked=is_masked) + SCHEDULE_BYTES * request.steps
 
 
 def step_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> int:
@@ -79,7 +92,7 @@ def pass_max(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
     most = memory.pictures_max
     if memory.room is None:
         return most
-    left = memory.room - held_bytes(memory, cost, request.shape, request.n)
+    left = memory.room - state_bytes(memory, cost, request)
     sizes = batch_sizes(request.n if most is None else min(request.n, most))
     fit = [size for size in sizes if step_bytes(memory, cost, request.shape, size) <= left]
     return most if len(fit) == len(sizes) else max(fit, default=1)
@@ -87,7 +100,7 @@ def pass_max(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
 
 def needed_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest, size: int = 1) -> int:
     """Of a batch of `size` such requests, at its peak."""
-    return size * held_bytes(memory, cost, request.shape, request.n) + working_bytes(memory, cost, request, size)
+    return size * state_bytes(memory, cost, request) + working_bytes(memory, cost, request, size)
 
 
 def fits(memory: DenoiseMemory | None, cost: DenoiseCoefficients | None, request: DiffusionRequest) -> bool:
@@ -102,7 +115,7 @@ def shortage(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Diffusio
     shape, n = request.shape, request.n
     memory = msgspec.structs.replace(memory, pictures_max=pass_max(memory, cost, request))
     parts = (
-        ("state", held_bytes(memory, cost, shape, n)),
+        ("state", state_bytes(memory, cost, request)),
         ("encoding what it begins with", begin_bytes(memory, request)),
         ("a denoise step", step_bytes(memory, cost, shape, n)),
         ("the VAE decode", decode_bytes(memory, shape, n)),
@@ -133,14 +146,21 @@ def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | No
     limits = limits or Limits()
     tile_pixels, joined = limits.tile_pixels, limits.joined_tokens_max
     none = DenoiseMemory(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, tile_pixels=tile_pixels, joined_tokens_max=joined)
-    held = [(float(tokens_of(cost, one.shape) * one.pictures), one.bytes.held_bytes) for one in peaks]
+    latents = [float(latents_of(cost, one.shape) * one.pictures) for one in peaks]
+    held = [(size, one.bytes.held_bytes) for size, one in zip(latents, peaks, strict=True)]
     step = [(_rows(none, cost, one.shape, one.pictures), one.bytes.step_bytes) for one in peaks]
     at_once = [float(_at_once(tile_pixels, one.shape, one.pictures)) for one in peaks]
     decode = [(size, _without_frames(one, tile_pixels)) for size, one in zip(at_once, peaks, strict=True)]
     begin = float(max((one.bytes.begin_bytes for one in peaks), default=0))
     found = DenoiseMemory(*_line(held), *_line(step), *_line(decode), begin_base=begin)
     return msgspec.structs.replace(
-        found, tile_pixels=tile_pixels, joined_tokens_max=joined, decodes_max=limits.decodes_max
+        found,
+        tile_pixels=tile_pixels,
+        joined_tokens_max=joined,
+        decodes_max=limits.decodes_max,
+        latent_token=max(
+            (one.bytes.latent_bytes / size for size, one in zip(latents, peaks, strict=True)), default=0.0
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from headway.core.reports import DenoiseMemory
 from headway.core.request import Content, DenoiseShape
 from headway.cost.diffusion_memory import (
     FRAME_BYTES,
+    SCHEDULE_BYTES,
     Limits,
     Peak,
     begin_bytes,
@@ -25,17 +26,18 @@ from headway.cost.diffusion_memory import (
 # A picture of 64 x 64 has 16 tokens and 4096 pixels.
 MEMORY = DenoiseMemory(100.0, 2.0, 1000.0, 5.0, 0.0, 3.0, room=50_000)
 SMALL, LARGE = DenoiseShape(64, 64, passes=1), DenoiseShape(128, 128, passes=1)
+STATE = 100 + 2 * 16 + 3 * SCHEDULE_BYTES  # of one picture of 64 px in three steps
 
 
 def test_the_larger_of_step_and_decode_is_needed_beside_the_state() -> None:
-    assert needed_bytes(MEMORY, COST, picture("req-1")) == (100 + 2 * 16) + 3 * 4096
+    assert needed_bytes(MEMORY, COST, picture("req-1")) == STATE + 3 * 4096
     many = replace(MEMORY, step_token=5000.0)
-    assert needed_bytes(many, COST, picture("req-1")) == (100 + 2 * 16) + (1000 + 5000 * 16)
+    assert needed_bytes(many, COST, picture("req-1")) == STATE + (1000 + 5000 * 16)
 
 
 def test_rows_of_a_batch_are_stepped_together_and_decoded_one_after_the_other() -> None:
     alone, three = (needed_bytes(MEMORY, COST, picture("req-1"), size) for size in (1, 3))
-    assert three - alone == 2 * (100 + 2 * 16)  # the decode is the larger part, and is of one
+    assert three - alone == 2 * STATE  # the decode is the larger part, and is of one
     assert step_bytes(MEMORY, COST, SMALL, 3) == 1000 + 5 * 16 * 3
     assert step_bytes(MEMORY, COST, replace(SMALL, passes=2), 3) == 1000 + 5 * 16 * 3 * 2
 
@@ -70,7 +72,7 @@ def test_an_edit_holds_what_encodes_its_picture() -> None:
     edit = replace(plain, content=Content("x", pictures=(b"png",)))
     assert (begin_bytes(memory, plain), begin_bytes(memory, edit)) == (7, 7 + 9 * 4096)
     assert needed_bytes(memory, COST, plain) == needed_bytes(MEMORY, COST, plain)
-    assert needed_bytes(memory, COST, edit, 3) == 3 * (100 + 2 * 16) + 7 + 9 * 4096  # one after the other
+    assert needed_bytes(memory, COST, edit, 3) == 3 * STATE + 7 + 9 * 4096  # one after the other
     assert f"{7 + 9 * 4096} for encoding" in shortage(memory, COST, edit, "rep-0")
 
 
@@ -78,7 +80,7 @@ def test_an_edit_holds_what_encodes_its_picture() -> None:
 def test_processes_of_a_stage_decode_beside_each_other() -> None:
     memory = replace(MEMORY, decodes_max=2)
     needed = [needed_bytes(memory, COST, picture("req-1"), size) for size in (1, 2, 3)]
-    assert needed == [size * (100 + 2 * 16) + min(2, size) * 3 * 4096 for size in (1, 2, 3)]
+    assert needed == [size * STATE + min(2, size) * 3 * 4096 for size in (1, 2, 3)]
 
 
 def test_nothing_is_refused_where_nobody_can_tell() -> None:

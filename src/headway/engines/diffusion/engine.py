@@ -19,7 +19,7 @@ from headway.engines.diffusion.families.protocol import Frames, Size, Work
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
-from headway.engines.diffusion.peaks import PeakCount, counter_of, memory_of, peaks_of
+from headway.engines.diffusion.peaks import PeakCount, StateBytes, counter_of, memory_of, peaks_of, state_of
 from headway.engines.diffusion.room import PassRoom, no_room
 from headway.engines.diffusion.rows import BadCheckpoint, Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
@@ -54,6 +54,7 @@ class DiffusionEngine:
         self.joined_tokens_max = None if loaded.family.pair == "joined" else apart_above
         self._count: PeakCount | None = None  # while what a plan holds is counted
         self._laps: list[tuple[int, int]] = []
+        self._state = StateBytes()  # of its rows after its steps
 
     @property
     def description(self) -> str:
@@ -81,7 +82,7 @@ class DiffusionEngine:
             began = self._now()
             self._steps(plan, rows)
             spent.denoise_ns = self._now() - began
-            self._lap()
+            self._lap(rows)
             began = self._now()
             decodes = self._decodes(rows)
             made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes, spent))]
@@ -108,7 +109,7 @@ class DiffusionEngine:
 
     def run_counted(self, plan: DenoisePlan) -> tuple[Denoised, StagePeaks]:
         """`run`, counting what its stages hold, here and in processes of their own."""
-        self._laps = []
+        self._laps, self._state = [], StateBytes()
         self.stages.watch()
         try:
             with counter_of(self._loaded.device) as self._count:
@@ -116,7 +117,7 @@ class DiffusionEngine:
         finally:
             self._count = None
             text, decode = self.stages.seen()
-        here = peaks_of(self._laps, self._loaded.device)
+        here = peaks_of(self._laps, self._state, self._loaded.device)
         begin_bytes, decode_bytes = here.begin_bytes + text, here.decode_bytes + decode
         return done, msgspec.structs.replace(here, begin_bytes=begin_bytes, decode_bytes=decode_bytes)
 
@@ -133,9 +134,10 @@ class DiffusionEngine:
         """Of an accelerator; None: it computes in the memory of its host."""
         return memory_of(self._loaded.device)
 
-    def _lap(self) -> None:
+    def _lap(self, rows: Sequence[Row] = ()) -> None:
         if self._count is not None:
             self._laps.append(self._count.lap())
+            self._state = state_of(rows) if rows else self._state
 
     def close(self) -> None:
         """End what the stages hold."""

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
+import msgspec
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from headway.core.artifacts import StagePeaks
 from headway.core.ports import DeviceMemory
+from headway.engines.diffusion.rows import Row
 
 
 class PeakCount(Protocol):
@@ -99,19 +101,59 @@ _LAPS: Final = 3  # begun, steps done, decoded
 _UNSEEN: Final = 2.0
 
 
+class StateBytes(msgspec.Struct, frozen=True):
+    """What rows keep between steps."""
+
+    held: int = 0
+    latents: int = 0  # of it
+
+
+def state_of(rows: Sequence[Row]) -> StateBytes:
+    """Of each row its latents, its solver with all that it remembers, embeddings, and what an edit needs. Storages that
+    several rows share count once for each: any of them may be the last."""
+    parts = [
+        (row.latents, vars(row.solver), row.positive, row.negative, row.edit and msgspec.structs.astuple(row.edit))
+        for row in rows
+    ]
+    return StateBytes(sum(_bytes(part) for part in parts), sum(row.latents.nbytes for row in rows))
+
+
+def _bytes(root: object) -> int:
+    """Of all storages of tensors that are reached from here."""
+    storages: dict[int, int] = {}
+    left, seen = [root], {id(root)}
+    while left:
+        thing = left.pop()
+        if isinstance(thing, torch.Tensor):
+            storage = thing.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+            continue
+        inner: Sequence[object] = ()
+        if isinstance(thing, Mapping):
+            inner = list(thing.values())
+        elif isinstance(thing, list | tuple):
+            inner = thing
+        elif hasattr(thing, "step") and hasattr(thing, "__dict__"):  # a scheduler
+            inner = list(vars(thing).values())
+        left += [one for one in inner if id(one) not in seen]
+        seen.update(id(one) for one in inner)
+    return sum(storages.values())
+
+
 def counter_of(device: torch.device) -> PeakCount:
     """Return the count that this device has."""
     return AllocatorCount(device) if device.type == "cuda" else TensorCount()
 
 
-def peaks_of(laps: Sequence[tuple[int, int]], device: torch.device) -> StagePeaks:
-    """What three laps say: rows begun, steps done, pictures decoded. Fewer, and the plan failed: nothing is known."""
+def peaks_of(laps: Sequence[tuple[int, int]], state: StateBytes, device: torch.device) -> StagePeaks:
+    """What three laps say: rows begun, steps done, pictures decoded. Fewer, and the plan failed: nothing is known.
+
+    `state`: of the rows after their steps. Whatever else is alive then is the work's: it goes with the batch.
+    """
     if len(laps) != _LAPS:
         return StagePeaks(0, 0, 0)
-    (begun, most_beginning), (stepped, most_stepping), (_, most_decoding) = laps
-    more = (most_stepping - begun, most_decoding - stepped, most_beginning - begun)
-    step, decode, begin = (seen_bytes(max(0, amount), device) for amount in more)
-    return StagePeaks(max(begun, stepped), step, decode, begin)
+    begin, step, decode = (seen_bytes(max(0, most - state.held), device) for _, most in laps)
+    return StagePeaks(state.held, step, decode, begin, state.latents)
 
 
 def seen_bytes(counted: int, device: torch.device) -> int:

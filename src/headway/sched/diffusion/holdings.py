@@ -15,7 +15,7 @@ from headway.core.ids import LeaseId
 from headway.core.ledger import Account, AccountView, Ledger
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DiffusionRequest
-from headway.cost.diffusion_memory import fits, held_bytes, needed_bytes, pass_max, shortage, working_bytes
+from headway.cost.diffusion_memory import fits, needed_bytes, pass_max, shortage, state_bytes, working_bytes
 from headway.sched.diffusion.protocols import Item
 
 _CACHE: Final = LeaseId("embeddings")
@@ -59,7 +59,7 @@ class Holdings:
     def enters(self, item: Item) -> None:
         """The engine holds its row from its next plan on, if it did not yet."""
         if self.memory is not None and self._cost is not None and not item.is_known:
-            _take(self._device, _row(item), held_bytes(self.memory, self._cost, item.request.shape, item.request.n))
+            _take(self._device, _row(item), state_bytes(self.memory, self._cost, item.request))
 
     def runs(self, step: int, batch: Sequence[Item]) -> None:
         """A plan is handed over."""

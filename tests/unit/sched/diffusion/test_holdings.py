@@ -7,7 +7,7 @@ from tests.unit.sched.diffusion.pictures import COST, begun, picture
 from headway.core.errors import RequestError
 from headway.core.reports import DenoiseMemory
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.diffusion_memory import held_bytes, needed_bytes, working_bytes
+from headway.cost.diffusion_memory import SCHEDULE_BYTES, needed_bytes, state_bytes, working_bytes
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption
@@ -15,7 +15,7 @@ from headway.sched.registry import PolicyChoice
 
 MEMORY = DenoiseMemory(100.0, 2.0, 1000.0, 5.0, 0.0, 3.0)
 ONE = picture("req-0")
-HELD, WORKING = held_bytes(MEMORY, COST, ONE.shape, 1), working_bytes(MEMORY, COST, ONE)
+HELD, WORKING = state_bytes(MEMORY, COST, ONE), working_bytes(MEMORY, COST, ONE)
 
 
 def studio(room: int | None, **params: object) -> DiffusionMachine:
@@ -60,7 +60,7 @@ def test_a_request_for_several_pictures_runs_in_passes_that_have_room() -> None:
     several, step = replace(ONE, n=4), 5 * 16  # bytes a picture of a pass, beside 1000
     decode = 3 * 64 * 64
     memory = replace(MEMORY, decode_pixel=0.0, step_base=10.0 * decode)
-    held = held_bytes(memory, COST, several.shape, 4)
+    held = state_bytes(memory, COST, several)
     for pictures in (1, 2, 3, 4):
         room = held + round(memory.step_base) + step * pictures
         holdings = Holdings("rep-a", replace(memory, room=room), COST, 1 << 20)
@@ -121,12 +121,13 @@ def test_a_row_that_makes_room_leaves_the_device_and_its_checkpoint_is_counted()
     plan = painter.plan()
     assert plan is not None
     assert [row.seq for row in plan.rows] == [2]
-    assert (device(painter), used(painter)["replica/rep-a/checkpoint_bytes"]) == (HELD + WORKING, 77)
+    short = HELD - 2 * SCHEDULE_BYTES  # one step in place of three
+    assert (device(painter), used(painter)["replica/rep-a/checkpoint_bytes"]) == (short + WORKING, 77)
     painter.done(plan.step)
     plan = painter.plan()
     assert plan is not None
     assert [row.seq for row in plan.rows] == [1]  # it is in the engine again
-    assert device(painter) == HELD + WORKING
+    assert device(painter) == HELD + 97 * SCHEDULE_BYTES + WORKING
     painter.done(plan.step)
     painter.stop(1)
     painter.check_invariants()
