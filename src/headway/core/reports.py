@@ -134,6 +134,7 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     begin_pixel: float = 0.0  # more, of a picture to begin from: the VAE's encoder
     # Of one tensor of latents: an edit of a part keeps its picture and noise of each that is made, and its mask.
     latent_token: float = 0.0
+    held_step: float = 0.0  # per step of its schedule
 
 
 class WarmShape(msgspec.Struct, frozen=True, gc=False):

@@ -31,7 +31,7 @@ MIB: Final = 1 << 20
 # Of a finished pixel, three colours each: the decoder's floats, twice again while they are rounded, and bytes. Only
 # where tiles are decoded is the picture larger than what is decoded at once.
 FRAME_BYTES: Final = 3 * (4 + 4 + 4 + 1)
-SCHEDULE_BYTES: Final = 16  # of a request's own solver, per step: its time and noise level
+SCHEDULE_BYTES: Final = 16.0  # of a request's own solver, per step: its time and noise level
 
 
 class Peak(msgspec.Struct, frozen=True):
@@ -55,7 +55,9 @@ def held_bytes(
 def state_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest) -> int:
     """Of a request, from its first step to its last."""
     is_masked = request.content.mask is not None
-    return held_bytes(memory, cost, request.shape, request.n, is_masked=is_masked) + SCHEDULE_BYTES * request.steps
+    return held_bytes(memory, cost, request.shape, request.n, is_masked=is_masked) + round(
+        memory.held_step * request.steps
+    )
 
 
 def step_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> int:
@@ -158,6 +160,7 @@ def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | No
         tile_pixels=tile_pixels,
         joined_tokens_max=joined,
         decodes_max=limits.decodes_max,
+        held_step=SCHEDULE_BYTES,
         latent_token=max(
             (one.bytes.latent_bytes / size for size, one in zip(latents, peaks, strict=True)), default=0.0
         ),

@@ -9,7 +9,6 @@ from headway.core.reports import DenoiseMemory
 from headway.core.request import Content, DenoiseShape
 from headway.cost.diffusion_memory import (
     FRAME_BYTES,
-    SCHEDULE_BYTES,
     Limits,
     Peak,
     begin_bytes,
@@ -26,7 +25,7 @@ from headway.cost.diffusion_memory import (
 # A picture of 64 x 64 has 16 tokens and 4096 pixels.
 MEMORY = DenoiseMemory(100.0, 2.0, 1000.0, 5.0, 0.0, 3.0, room=50_000)
 SMALL, LARGE = DenoiseShape(64, 64, passes=1), DenoiseShape(128, 128, passes=1)
-STATE = 100 + 2 * 16 + 3 * SCHEDULE_BYTES  # of one picture of 64 px in three steps
+STATE = 100 + 2 * 16  # of one picture of 64 px
 
 
 def test_the_larger_of_step_and_decode_is_needed_beside_the_state() -> None:

@@ -260,7 +260,7 @@ def test_a_batch_that_is_predicted_not_to_fit_is_not_run() -> None:
     engine = Watching(DenoiserParams(step_ns=1))
     tokens = tokens_of(START, SMALL)
     each = 2 * tokens + max(10 * tokens * 2, 3 * SMALL.pixels)
-    warm = warm_up_denoiser(engine, Probes(((SMALL, 8),), "png"), START, room=3 * each + 10)
+    warm = warm_up_denoiser(engine, Probes(((SMALL, 8),), "png"), START, room=3 * each + 100)
     assert (warm.caps, engine.ran) == (((SMALL, 3),), {(64, 64): {1, 2, 3}})
 
 
