@@ -17,6 +17,7 @@ from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.denoise_warmup import Warm
 from headway.live.host_memory import host_memory, room_of
+from headway.live.rows_seen import ring_buckets
 from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
@@ -109,7 +110,7 @@ def worker_config(llm: LlmSpec) -> WorkerConfig:
     return WorkerConfig(
         credits=llm.scheduler.async_depth,
         pace=executor.pace,
-        buckets=executor.buckets,
+        buckets=ring_buckets(llm),
         report_interval_ms=executor.report_interval_ms,
         transfer=executor.transfer,
         orphan_grace_s=executor.orphan_grace_s,
@@ -202,7 +203,7 @@ def _load_torch(
             "engine.kind = 'synthetic' works without"
         ) from error
 
-    engine, captured = llm.engine, captured_rows(llm.executor.buckets, llm.scheduler.max_seqs)
+    engine, captured = llm.engine, captured_rows(ring_buckets(llm), llm.scheduler.max_seqs)
     if llm.folder is None:
         raise ConfigError(f"replica {spec.node}: engine.kind = 'torch' needs a model folder")
     model = read_config(Path(llm.folder))

@@ -155,7 +155,7 @@ def check_replica(
         )
     pace_policy(executor.pace)
     rows, most = executor.buckets.rows, scheduler.step_tokens
-    if rows and rows[-1] > most:
+    if isinstance(rows, tuple) and rows and rows[-1] > most:
         raise ConfigError(
             f"executor.buckets.rows = {list(rows)} has a size above scheduler.step_tokens = {most}: no step is as large"
         )

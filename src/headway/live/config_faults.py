@@ -34,13 +34,17 @@ def section_type(hint: object) -> type[msgspec.Struct] | None:
 
 
 def chosen_kind(hint: object, value: object) -> object:
-    """Of a union of tables that are told apart by a key: the one that a value names, else the union."""
+    """Of a union of tables that are told apart by a key: the one that a value names; of a list or something else: the
+    list, for a value that is one; else the union."""
     options = [option for option in get_args(hint) if isinstance(option, type) and issubclass(option, msgspec.Struct)]
     if get_origin(hint) in (Union, UnionType) and isinstance(value, Mapping):
         for option in options:
             tag = option.__struct_config__.tag
             if tag is not None and value.get(str(option.__struct_config__.tag_field)) == tag:
                 return option
+    lists = [option for option in get_args(hint) if get_origin(option) in (tuple, list)]
+    if get_origin(hint) in (Union, UnionType) and isinstance(value, list) and len(lists) == 1:
+        return lists[0]
     return hint
 
 

@@ -4,11 +4,10 @@ import msgspec
 
 from headway.core.graphs import possible
 from headway.engines.llm.captures import captures_on
-from headway.live.spec import EngineSettings
-from headway.sched.executor.buckets import Buckets
+from headway.live.spec import BucketSettings, EngineSettings
 
 
-def capturable(buckets: Buckets, engine: EngineSettings) -> tuple[Buckets, str | None]:
+def capturable(buckets: BucketSettings, engine: EngineSettings) -> tuple[BucketSettings, str | None]:
     """Buckets with a mode that can run, and why it is not the one that was asked for. `engine.device` is resolved.
 
     Where nothing can be captured, sizes that were given for graphs would cost padding and bring nothing: they go too.

@@ -30,6 +30,7 @@ from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
 from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
+from headway.live.rows_seen import ring_buckets, rows_seen, settled
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
 from headway.live.warmup import warm_up
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 BEAT_S: Final = 1.0
 SPANS_S: Final = 0.2
 GARBAGE_S: Final = 1.0
+ROWS_S: Final = 60.0
 _DRAIN_POLL_S: Final = 0.02
 
 
@@ -88,8 +90,10 @@ class Replica:
     """The process, from its connection to its end."""
 
     def __init__(self, start: Start, link: Link, clock: Clock) -> None:
-        self._start, self._link, self._clock = start, link, clock
+        spec, self._sizes = settled(start.spec)
+        self._start, self._link, self._clock = msgspec.structs.replace(start, spec=spec), link, clock
         self._spans: list[StepSpan] = []
+        self._rows = rows_seen(start.spec)
         self._garbage: Garbage | None = None  # until it is ready
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -123,14 +127,20 @@ class Replica:
             receiver.result()
         garbage.close()
         driver.close()
+        self._send_spans()
+        if self._rows is not None:
+            self._rows.save()
 
     async def _load_llm(self, llm: LlmSpec, feed: "LateFeed") -> Parts:
         spec, clock = self._start.spec, self._clock
+        if self._rows is not None:
+            self._tell("load", 0.0, self._sizes)
+            self._every(ROWS_S, self._rows.save)
         engine = await self._loop.run_in_executor(None, load_llm, spec, llm, clock.now_ns, self._tell)
         limits = engine.limits
         thread = EngineThread(engine, clock, feed, self._spans.append, is_asynchronous=limits.device != "cpu")
         self._tell("warm-up", 0.0, "")
-        await thread.call(lambda: warm_up(engine))
+        await thread.call(lambda: warm_up(engine, ring_buckets(llm), llm.scheduler.max_seqs))
         self._tell("warm-up", 1.0, "")
         outlet = SocketOutlet(self._link)
         transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
@@ -197,6 +207,8 @@ class Replica:
 
     def _send_spans(self) -> None:
         if self._spans:
+            if self._rows is not None:
+                self._rows.count(self._spans)
             self._link.send(Spans(tuple(self._spans)))
             self._spans.clear()
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headway.core.graphs import GraphMode
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.units import Ns
@@ -18,6 +19,7 @@ from headway.sched.registry import PolicyChoice
 from headway.sched.runtime.group import GroupParams
 from headway.sched.transfer.outgoing import TransferParams
 
+Sizes = tuple[Annotated[int, msgspec.Meta(ge=1)], ...]
 EngineKind = Literal["torch", "synthetic"]
 
 
@@ -56,11 +58,23 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # how long running requests may go on after SIGTERM
 
 
+class BucketSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes that the executor prepares, and how it launches each kind of step."""
+
+    rows: Sizes | Literal["auto"] = ()  # steps are padded to these; auto: chosen at each start from earlier steps
+    sizes_max: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # with rows = auto, most that are chosen
+    graph_mode: GraphMode = "none"  # how steps are launched; with another than none, only captured ones are padded
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, tuple):
+            Buckets(self.rows, self.graph_mode)  # raises ConfigError
+
+
 class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a replica's node feeds its engine. Steps in flight are `scheduler.async_depth`."""
 
     pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
-    buckets: Buckets = Buckets()
+    buckets: BucketSettings = BucketSettings()
     report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0  # a front hears of a replica at most so often
     transfer: TransferParams = TransferParams()
     orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long

@@ -32,6 +32,7 @@ class Rates:
         self.step_ns: Ns = 0
         self.steps_ns: Ns = 0  # of all steps
         self.plan_ns: Ns = 0
+        self.rows = self.padded_rows = 0  # of all steps, the latter without work
         self._tokens = self._busy_ns = 0.0  # both weighted by the tokens of their step
         self._stalled_ns: Ns = 0  # of steps that served nothing of the queue, since one did
 
@@ -39,6 +40,10 @@ class Rates:
     def prefill_tokens_per_s(self) -> float:
         """0 until the first prefill."""
         return self._tokens / self._busy_ns * NS_PER_S if self._busy_ns > 0 else 0.0
+
+    def totals(self) -> dict[str, int]:
+        """Counters for reports."""
+        return {"step_ns": self.steps_ns, "step_rows": self.rows, "step_padded_rows": self.padded_rows}
 
     def step(self, step_ns: Ns, plan_ns: Ns) -> None:
         """Smooth the times of one step."""
@@ -186,7 +191,7 @@ class Reporter:
             step_ns=numbers.rates.step_ns,
             prefill_tokens_per_s=numbers.rates.prefill_tokens_per_s,
             draining=numbers.is_draining,
-            counters=tuple(sorted({**machine.counters(), "step_ns": numbers.rates.steps_ns}.items())),
+            counters=tuple(sorted({**machine.counters(), **numbers.rates.totals()}.items())),
             accounts=tuple(machine.accounts()),
             block_size=machine.block_size,
             blocked_tokens=machine.blocked_tokens,

@@ -168,6 +168,8 @@ class LlmWorker:
             self.sums.fold(plan.decodes, timing)
         step_ns = timing.done_ns - timing.started_ns
         self.rates.step(step_ns, timing.plan_ns)
+        self.rates.rows += plan.tokens + timing.padded_rows
+        self.rates.padded_rows += timing.padded_rows
         if plan.prefill_tokens or self.machine.waiting:
             self.rates.served(plan.prefill_tokens, step_ns + timing.idle_gap_ns)
         self._choir.emit(done, plan, self.stays, self.out)
@@ -189,6 +191,7 @@ class LlmWorker:
             took_ns.append(step_ns)
             fold(tokens, timing)
             learn(step_ns, timing.plan_ns)
+        self.rates.rows += tokens * len(took_ns)  # of padding, engines that run ahead tell nothing
         for step in range(done.first, last + 1):
             self.open.pop(step, None)
         self._choir.emit_run(done, last, self.out)

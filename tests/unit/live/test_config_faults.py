@@ -18,6 +18,7 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["auto", "bfloat16"] = "auto"
     promises: dict[str, Promise] = {}
     rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()
+    sizes: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] | Literal["auto"] = ()
     weight: float = 1.0
     secret: Annotated[str, msgspec.Meta(min_length=3)] = "abc"
 
@@ -35,6 +36,8 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ({"promises": {"/x": {"ttft_ms": -5}}}, 'promises."/x".ttft_ms', "expected number (> 0) or unset, got -5"),
         ({"promises": {"a": 3}}, "promises.a", "expected a table with ttft_ms, got 3"),
         ({"rows": [4, 0]}, "rows[1]", "expected integer (≥ 1), got 0"),
+        ({"sizes": [4, 0]}, "sizes[1]", "expected integer (≥ 1), got 0"),
+        ({"sizes": "aut"}, "sizes", '"aut" is not one of "auto"; did you mean "auto"?'),
         ({"rows": [7]}, "", "rows and weight do not fit"),
         ({"weight": float("inf")}, "weight", "holds a number that is not finite"),
         ({"weight": [1]}, "weight", "expected number, got a list"),

@@ -1,10 +1,13 @@
 import pytest
 
+from headway.core.events import StepDone
+from headway.core.graphs import GraphMode
 from headway.core.ids import RequestId
 from headway.core.plans import Chunk, NewSequence, StepPlan
 from headway.core.request import SamplingParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.warmup import warm_up
+from headway.sched.executor.buckets import Buckets
 
 
 @pytest.mark.parametrize(
@@ -13,7 +16,7 @@ from headway.live.warmup import warm_up
 def test_an_engine_is_as_new_after_its_warm_up(params: SyntheticParams) -> None:
     # SPEC E1
     warm, cold = SyntheticEngine(params), SyntheticEngine(params)
-    warm_up(warm)
+    warm_up(warm, Buckets((1, 4, 64)), decodes_max=2)
     sampling = SamplingParams(max_tokens=1, temperature=0.0)
     plan = StepPlan(
         1,
@@ -24,3 +27,31 @@ def test_an_engine_is_as_new_after_its_warm_up(params: SyntheticParams) -> None:
         prefill_tokens=2,
     )
     assert warm.run(plan).tokens == cold.run(plan).tokens
+
+
+class Listening(SyntheticEngine):
+    """Notes what it runs."""
+
+    def __init__(self, params: SyntheticParams) -> None:
+        super().__init__(params)
+        self.ran: list[tuple[str, int, str]] = []
+
+    def run(self, plan: StepPlan) -> StepDone:
+        self.ran.append((plan.kind, plan.bucket, plan.graph))
+        return super().run(plan)
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_prefill", "of_decode"),
+    [("none", "none", "none"), ("full_and_piecewise", "piecewise", "full"), ("full_decode_only", None, "full")],
+)
+def test_every_bucket_that_a_step_can_have_is_run(mode: GraphMode, of_prefill: str | None, of_decode: str) -> None:
+    # SPEC E1
+    engine = Listening(SyntheticParams(check=True))
+    warm_up(engine, Buckets((2, 8, 16, 512), mode), decodes_max=9)
+    prefills = [] if of_prefill is None else [("prefill", size, of_prefill) for size in (512, 16, 8, 2)]
+    decodes = [("decode", size, of_decode) for size in (16, 8, 2)]
+    assert [ran for ran in engine.ran if ran[1]] == sorted(
+        [*prefills, *decodes], key=lambda ran: -ran[1] + 0.5 * (ran[0] == "decode")
+    )
+    assert engine.ran[-1][0] == "dummy"

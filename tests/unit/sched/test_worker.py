@@ -312,6 +312,15 @@ def test_pads_to_the_configured_buckets() -> None:  # SPEC E1
     assert {(plan.bucket, plan.graph) for plan in bench.plans} == {(4, "full")}
 
 
+def test_padding_is_reported_as_the_executor_tells_it() -> None:  # SPEC E1
+    bench = Bench()
+    bench.submit(llm("req-1"))
+    rows = bench.plans[0].tokens + 3
+    bench.step(padded_rows=3)
+    totals = bench.node.worker.rates.totals()
+    assert (totals["step_rows"], totals["step_padded_rows"]) == (rows, 3)
+
+
 def test_combinations_that_cannot_work_are_refused() -> None:  # SPEC B6
     with pytest.raises(ConfigError, match=r"just_in_time.*credits"):
         WorkerConfig(credits=1, pace=PolicyChoice("just_in_time"))

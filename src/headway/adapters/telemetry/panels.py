@@ -103,6 +103,17 @@ PANELS: Final = (
     ),
     Panel("Preemptions", "short", (("{{replica}}", _rate("headway_preemptions_total", "replica")),), "Per second."),
     Panel(
+        "Padding",
+        "percentunit",
+        (
+            (
+                "{{replica}}",
+                f"{_rate('headway_step_padded_rows_total', 'replica')} / {_rate('headway_step_rows_total', 'replica')}",
+            ),
+        ),
+        "Share of the rows of steps that are padding, to bucket sizes and captured graphs.",
+    ),
+    Panel(
         "Engine step",
         "s",
         (

@@ -82,7 +82,8 @@ class SyntheticEngine:
         prepared_ns = self._clock()
         began_ns = max(prepared_ns, self._device_free_ns)
         idle_ns = began_ns - self._device_free_ns if self._device_free_ns else 0
-        took_s = self._params.step_s + self._params.token_s * plan.tokens
+        rows = max(plan.tokens, plan.bucket)
+        took_s = self._params.step_s + self._params.token_s * rows
         self._device_free_ns = began_ns + ns_from_s(took_s)
         done_ns = self._device_free_ns
 
@@ -91,7 +92,14 @@ class SyntheticEngine:
                 time.sleep(left_ns / 1e9)
             at_ns = self._clock()
             host_ns = prepared_ns - launched_ns
-            timing = StepTiming(launched_ns, began_ns, at_ns, host_ns=host_ns, idle_gap_ns=min(idle_ns, host_ns))
+            timing = StepTiming(
+                launched_ns,
+                began_ns,
+                at_ns,
+                host_ns=host_ns,
+                idle_gap_ns=min(idle_ns, host_ns),
+                padded_rows=rows - plan.tokens,
+            )
             return StepDone(at_ns, f"step {plan.step}", plan.step, seqs, tokens, timing, stopped)
 
         return wait

@@ -14,8 +14,8 @@ from headway.core.plans import StepPlan
 class Buckets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes that the executor prepares, and how it launches each kind of step."""
 
-    rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()  # steps are padded to these; empty: they are not
-    graph_mode: GraphMode = "none"  # how steps are launched; with another than none, only captured ones are padded
+    rows: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = ()  # ascending
+    graph_mode: GraphMode = "none"
 
     def __post_init__(self) -> None:
         if list(self.rows) != sorted(set(self.rows)) or any(size < 1 for size in self.rows):
