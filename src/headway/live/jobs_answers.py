@@ -1,4 +1,4 @@
-"""Idempotency keys of synchronous requests: whoever sends one again waits for the first, at whatever gateway that is."""
+"""Idempotency keys of synchronous requests: whoever sends one again waits for the first, at any gateway."""
 
 import asyncio
 import contextlib
