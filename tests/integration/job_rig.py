@@ -208,7 +208,7 @@ async def desk(
     """Open, begin, stop."""
     clock = Clock()
     painter = Painter(clock)
-    opened = JobDesk(given or settings(folder), storage or StorageSettings(), painter, clock)
+    opened = JobDesk(given or settings(folder), storage or StorageSettings(), painter, clock, grace_s)
     painter.record = opened.observe
     await opened.open()
     opened.begin()

@@ -527,6 +527,38 @@ def test_what_is_cancelled_at_one_gateway_stops_soon_at_the_one_that_runs_it(
     asyncio.run(test())
 
 
+def _checkpoints(rig: Rig) -> set[int]:
+    """Those that are there: the older ones go once the table was told of the newest."""
+    return {int(name.rpartition("-")[2]) for name in rig.objects() if "/checkpoint-" in name}
+
+
+def test_an_orderly_end_within_a_long_step_loses_that_step_and_nothing_else(tmp_path: Path) -> None:
+    """SPEC H3: seven of its steps are done, the eighth outlasts the end, whatever the interval of its checkpoints."""
+    rare = msgspec.structs.replace(settings(tmp_path), checkpoint=CheckpointParams(failure_every_s=1e6))
+    requests: dict[str, DiffusionRequest] = {}
+
+    async def first() -> None:
+        async with desk(tmp_path, rare, grace_s=0.05) as ending:
+            ending.painter.hold(7)
+            await ending.jobs.create(ending.new("video_deep"))
+            await ending.until(_is(lambda: _checkpoints(ending) == {6, 7}), "step 7 is saved, and told to the table")
+            (requests["first"],) = ending.painter.submitted
+            ending.painter.is_deep = True
+
+    async def second(rig: Rig) -> None:
+        view = await rig.over("video_deep")
+        assert (view.status, view.attempts) == ("completed", 2)
+        assert [request.begun for request in rig.painter.submitted] == [7]
+        found = await rig.jobs.content("video_deep", TENANT, "video")
+        assert found is not None
+        assert found.body == painted(requests["first"])
+        (used,) = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
+        assert (used.requests, used.frames) == (1, 4)
+
+    asyncio.run(first())
+    on_desk(tmp_path, second, rare)
+
+
 def test_a_gateway_that_ends_within_a_long_step_gives_its_jobs_back_at_once(tmp_path: Path, shared_table: str) -> None:
     # SPEC H3: nobody waits for a lease, and what was saved before is not done again
     async def test() -> None:

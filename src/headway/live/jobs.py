@@ -25,7 +25,7 @@ from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId
 from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, SweepObjects
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
-from headway.core.units import NS_PER_S, Ns, s_from_ns
+from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.live.clock import Clock, unix_s
 from headway.live.jobs_answers import AnswerDesk
 from headway.live.jobs_clients import ClientDesk, MeterDesk, PictureDesk
@@ -45,15 +45,22 @@ _SWEPT_AT_ONCE: Final = 100
 class JobDesk:
     """Opened before HTTP is, begun when replicas are ready, stopped before they are."""
 
-    def __init__(self, settings: JobSettings, storage: StorageSettings, front: FrontDoor, clock: Clock) -> None:
-        """Opens the job table. Raises ConfigError."""
+    def __init__(
+        self,
+        settings: JobSettings,
+        storage: StorageSettings,
+        front: FrontDoor,
+        clock: Clock,
+        grace_s: float | None = None,
+    ) -> None:
+        """Opens the job table. `grace_s`: what `stop` will be given. Raises ConfigError."""
         url = settings.database_url
         folder = Path() if storage.url else objects_folder(url)
         self._settings, self._clock, self._epoch_ns = settings, clock, clock.epoch_ns()
         self.store = ObjectStore(storage, folder)
         self._tables = Tables(settings, f"{socket.gethostname()}-{secrets.token_hex(8)}")
         self._hooks = Webhooks(settings.webhooks, settings.hooks.timeout_s, unix_s)
-        self._node = JobNode(settings)
+        self._node = JobNode(settings, None if grace_s is None else ns_from_s(grace_s))
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Callable[[Ns], JobEvent]] = deque()
         self._is_feeding = False

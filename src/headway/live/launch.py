@@ -239,7 +239,8 @@ class Running:
             return None
         from headway.live.jobs import JobDesk  # SQLAlchemy and Alembic take half a second to import
 
-        jobs = JobDesk(self._config.jobs, self._config.storage, self.live.serving, self.live.clock)
+        config, live = self._config, self.live
+        jobs = JobDesk(config.jobs, config.storage, live.serving, live.clock, config.server.shutdown_s)
         jobs.replicas = lambda model: painters.get(model, 1)
         await jobs.open()
         self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held

@@ -33,8 +33,8 @@ def too_long(model: DiffusionSettings, cost: DenoiseCoefficients, shutdown_s: fl
     steps = "a denoise step" if at_once == 1 else f"a denoise step, {at_once} of which are one plan,"
     return (
         f"{steps} of {model.name} at {shape.width}x{shape.height}{frames} takes {took:.3g} s: to save a job on SIGTERM "
-        f"takes up to {needed_s:.3g} s, and server.shutdown_s = {shutdown_s:g}. Raise it, or such a job goes on "
-        "from its last checkpoint"
+        f"takes up to {needed_s:.3g} s, and server.shutdown_s = {shutdown_s:g}. Raise it, or such a job does "
+        "what is under way then once more"
     )
 
 

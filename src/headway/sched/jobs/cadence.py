@@ -11,16 +11,20 @@ from headway.sched.jobs.params import CheckpointParams
 
 _KEPT: Final = 256  # models whose steps and saves are remembered
 _WEIGHT: Final = 4  # a new measurement counts a quarter
+_STEPS_TO_SAVE: Final = 2  # the one that is under way when a job is to be saved, and the one that saves it
 
 
 class Cadence:
     """Learns what steps and saves take, per model.
 
     Young's first-order optimum (CACM 17(9), 1974): the interval sqrt(2 * cost of a save * mean time between failures)
-    makes saving and lost work cost the same.
+    makes saving and lost work cost the same. A process that ends in order saves what runs, if its steps let it: where
+    they are longer than it waits, every step is saved, so that no more is lost than the one under way.
     """
 
-    def __init__(self, params: CheckpointParams) -> None:
+    def __init__(self, params: CheckpointParams, grace_ns: Ns | None = None) -> None:
+        """`grace_ns`: how long an orderly end waits."""
+        self._grace_ns = grace_ns
         self._failure_ns = ns_from_s(params.failure_every_s)
         self._save_ns = round(params.save_ms * NS_PER_MS)
         self._steps: OrderedDict[ModelId, Ns] = OrderedDict()
@@ -41,6 +45,8 @@ class Cadence:
         step_ns = row.estimate_ns // row.steps if row.estimate_ns else self._steps.get(row.model, 0)
         if not step_ns:
             return 0
+        if self._grace_ns is not None and _STEPS_TO_SAVE * step_ns > self._grace_ns:
+            return 1 if left > 1 else 0
         save_ns = self._saves.get(row.model, self._save_ns)
         interval_ns = math.isqrt(2 * save_ns * self._failure_ns)
         steps = max(1, -(-interval_ns // step_ns))

@@ -47,13 +47,14 @@ _ROWS_PER_SLOT: Final = 4  # candidates read per job that may run: others take s
 class JobNode:
     """One per gateway that runs jobs."""
 
-    def __init__(self, params: JobParams) -> None:
+    def __init__(self, params: JobParams, grace_ns: Ns | None = None) -> None:
+        """`grace_ns`: how long an orderly end waits for what runs to be saved; None: as long as that takes."""
         self._params = params
         self._out: list[JobEffect] = []
         self._line = Line()
         self._claiming: dict[RequestId, int] = {}  # -> the attempt that it was seen at
         self._unanswered: dict[RequestId, int] = {}  # of those: asked again with the next look
-        self.runs = Runs(params, self._out)
+        self.runs = Runs(params, self._out, grace_ns)
         self._hooks = Hooks(params.hooks, self._out)
         self._is_open = False
         self._is_reading = False

@@ -60,7 +60,7 @@ class _Run:
 class Runs:
     """Appends to `out`."""
 
-    def __init__(self, params: JobParams, out: list[JobEffect]) -> None:
+    def __init__(self, params: JobParams, out: list[JobEffect], grace_ns: Ns | None = None) -> None:
         self._params, self._out = params, out
         self.lease_ns = ns_from_s(params.lease_s)
         self._progress_ns = ns_from_s(params.progress_s)
@@ -68,7 +68,7 @@ class Runs:
         self._is_draining = False
         self._is_watching = False
         self._silent_ns: Ns = 0  # since the table last answered, in ticks
-        self.cadence = Cadence(params.checkpoint)
+        self.cadence = Cadence(params.checkpoint, grace_ns)
 
     def __len__(self) -> int:
         return len(self._runs)

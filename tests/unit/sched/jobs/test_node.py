@@ -402,6 +402,20 @@ def test_checkpoints_are_further_apart_where_crashes_are_rare() -> None:
     assert [save_every(100.0), save_every(1000.0), save_every(36_000.0)] == [2, 7, 0]
 
 
+# SPEC H3
+def test_every_step_is_saved_where_an_orderly_end_does_not_wait_for_two_of_them() -> None:
+    """Steps take one second here, and crashes are so rare that nothing else would be saved."""
+
+    def save_every(grace_ns: int | None, **changes: object) -> int:
+        node = JobNode(JobParams(checkpoint=CheckpointParams(1e9, 20.0)), grace_ns)
+        node.handle(TableOpened(0, "test"))
+        node.handle(RowsSeen(0, "table", (), False))
+        return only(claimed(node, **changes), StartJob)[0].save_every
+
+    assert [save_every(None), save_every(2 * S), save_every(2 * S - 1)] == [0, 0, 1]
+    assert save_every(S, begun=19) == 0  # one step is left
+
+
 def test_what_a_step_takes_is_learned_where_nobody_estimated_it() -> None:
     node = opened(JobParams(checkpoint=CheckpointParams(100.0, 20.0)))
     assert only(claimed(node, estimate_ns=0), StartJob)[0].save_every == 0
