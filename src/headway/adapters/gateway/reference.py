@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from headway.adapters.gateway.answer_fields import ANSWERS
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
 from headway.adapters.gateway.openapi import openapi_document
 from headway.adapters.gateway.pictures.queue import PauseBody, ResumeBody
@@ -67,8 +68,9 @@ that it waits for, never a job. `deterministic` asks for a batch of its own: the
 has the same bytes, and is answered from memory while that answer is kept (`cached: true`). A request predicted to take
 more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job.
 
-The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, with another one
-409 `idempotency_conflict`. A content route gives one range of its bytes where `range` asks for it.
+The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, and waits for it
+while the first still runs; with another body it is 409 `idempotency_conflict`.
+A content route gives one range of its bytes where `range` asks for it.
 
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
 affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,
@@ -102,6 +104,11 @@ def api_reference() -> str:
         schema = _table(schemas, body.__name__)
         rows = [_row(name, schema, schemas) for name in body.__struct_fields__]
         parts += [f"## `{route}`", "\n".join(["| field | type |", "|---|---|", *rows])]
+    parts += ["# Answers"]
+    for route, fields in ANSWERS.items():
+        meanings = [f"| `{name}` | {meaning} |" for name, meaning in fields.items()]
+        parts += [f"## {route}", "\n".join(["| field | meaning |", "|---|---|", *meanings])]
+    parts += ["# Fields that do nothing, or are refused"]
     pictures = [
         f"| `{name}` | {entry.reason} | {', '.join(f'`{_json(value)}`' for value in entry.inert)} |"
         for name, entry in NOT_SERVED.items()
