@@ -136,7 +136,8 @@ class DenoiseCost:
         if stages is not None:
             took_ns -= stages.save_ns + stages.resume_ns
         if plan.is_cold:
-            self.first_runs.observe(took_ns, self.plan_ns(plan))
+            if any(row.start == 0 for row in plan.rows):
+                self.first_runs.observe(took_ns, self.plan_ns(plan))
             return
         if stages is not None:
             self.interruption.observe(plan, stages)

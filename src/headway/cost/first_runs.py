@@ -3,9 +3,21 @@ and the first allocations (SPEC F8). A preemption for such a batch makes its row
 
 from collections.abc import Sequence
 
-from headway.core.reports import WarmShape
+from headway.core.reports import DenoiseCoefficients, WarmShape
+from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.cost.means import Mean
+
+
+def is_cold(warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> bool:
+    """True for a shape that has not run at a replica that tells what is `warm` there (None: nobody knows)."""
+    sides = shape.height, shape.width, shape.frames
+    return warm is not None and all((one.height, one.width, one.frames) != sides for one in warm)
+
+
+def cold_ns(cost: DenoiseCoefficients, warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> Ns:
+    """What a request of this shape takes there beyond its work."""
+    return round(cost.first_ns) if is_cold(warm, shape) else 0
 
 
 class FirstRuns:

@@ -11,6 +11,7 @@ from headway.core.request import DiffusionRequest, LlmRequest
 from headway.core.units import s_from_ns
 from headway.cost.diffusion import stages
 from headway.cost.diffusion_memory import needed_bytes
+from headway.cost.first_runs import cold_ns, is_cold
 from headway.cost.llm import pairs
 from headway.live.board import Board, Known
 from headway.sched.admission.protocol import lessened
@@ -49,14 +50,17 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explan
     if cost is None:
         return None
     by_stage, memory = stages(cost, request), report.denoise_memory
+    cold_s = s_from_ns(cold_ns(cost, report.warm, request.shape))
     return PictureEstimate(
         stages=msgspec.structs.asdict(by_stage),
-        gpu_seconds=by_stage.total * cost.devices,
+        gpu_seconds=(by_stage.total + cold_s) * cost.devices,
         wait_s=s_from_ns(report.queued_work_ns),
         verdict=explained.verdict,
         degraded=dict[str, int | str](explained.left),
         memory_bytes=None if memory is None else needed_bytes(memory, cost, request),
         unservable=explained.unservable,
+        cold_s=cold_s,
+        is_cold=is_cold(report.warm, request.shape),
     )
 
 

@@ -99,6 +99,7 @@ class Reshaping:
         else:
             self._warm[shape] = None
             self._machine.warmth.ran(shape, 1)
+            self._machine.warmth.ended(shape)
 
     def failed(self, at_ns: Ns, error: str) -> None:
         """The engine failed in a plan of the preparation."""

@@ -136,11 +136,12 @@ def test_a_plan_of_skipped_steps_teaches_nothing_of_steps() -> None:
 
 # SPEC F8
 def test_a_cold_plan_teaches_what_first_runs_take_and_nothing_of_the_work() -> None:
-    belief, first = DenoiseCost(COST), replace(middle(SMALL), is_cold=True)
+    belief, first = DenoiseCost(COST), replace(plan(SMALL, DenoiseRow(1, 0, 2, 9)), is_cold=True)
     work_ns = belief.plan_ns(first)
     belief.observe(first, work_ns + 700, StageTimes(save_ns=10**6, resume_ns=10**6))
     assert belief.first_runs.more_ns == 0  # what was saved and resumed is neither
     belief.observe(first, work_ns + 900)
+    belief.observe(replace(middle(SMALL), is_cold=True), 10**9)  # only its decode may be new
     assert (belief.first_runs.more_ns, belief.coefficients.first_ns) == (450, 450)
     assert (belief.factor(SMALL), belief.error, belief.interruption.error) == (1.0, None, None)
 

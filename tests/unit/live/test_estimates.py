@@ -9,7 +9,7 @@ from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.messages import Report
 from headway.core.plans import StepTiming
 from headway.core.ports import ModelLimits
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport, WarmShape
 from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS
 from headway.cost.llm import StepCostParams
@@ -154,3 +154,21 @@ def test_an_estimate_of_a_picture_tells_its_memory_where_its_replica_does() -> N
         found = foresee(asked, made, explained)
         assert found is not None
         assert (found.memory_bytes, found.unservable, found.verdict) == (expected, "it needs more", "reject")
+
+
+# SPEC F2, F8
+def test_an_estimate_of_a_shape_that_has_not_run_has_its_first_run() -> None:
+    made = Board({A: "m"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    made.joined(A, 1, Ready(LIMITS, 5))
+    cost = DenoiseCoefficients(0.0, 0.0, 1e6, 0.0, first_ns=3e9, devices=2)
+    told = ReplicaReport(A, 1, 1, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0, denoise_cost=cost)
+    asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0)
+    seen = []
+    for number, warm in enumerate(((WarmShape(64, 64, 1, 1),), (WarmShape(64, 96, 1, 1),)), start=1):
+        made.heard(A, Report(msgspec.structs.replace(told, number=number, warm=warm)))
+        found = foresee(asked, made, Explanation(MODEL, "p", 0, 0, "admit", "", ()))
+        assert found is not None
+        seen.append(found)
+    warmed, cold = seen
+    assert (warmed.is_cold, cold.is_cold) == (False, True)
+    assert (cold.eta_s - warmed.eta_s, cold.gpu_seconds - warmed.gpu_seconds) == pytest.approx((3.0, 6.0))

@@ -92,11 +92,13 @@ class PictureEstimate(msgspec.Struct, frozen=True):
     degraded: dict[str, int | str] = {}  # with what is taken away; msgspec copies the default
     memory_bytes: int | None = None  # beside the weights, at its peak; None: its replica does not tell
     unservable: str | None = None  # why no replica can ever run it
+    cold_s: float = 0.0  # of `gpu_seconds`, what the first run of its shape takes there beyond its stages
+    is_cold: bool = False  # no request of its shape has run there
 
     @property
     def eta_s(self) -> float:
         """Until it is done."""
-        return self.wait_s + sum(self.stages.values())
+        return self.wait_s + self.cold_s + sum(self.stages.values())
 
 
 # Predicts; None while no replica has told what its work costs. Raises CapacityError when the model has no replica.

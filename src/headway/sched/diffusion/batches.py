@@ -36,8 +36,23 @@ class Batches:
             together.pop()
         return together
 
-    def are_warm(self, batch: Sequence[Item]) -> bool:
-        """True when the passes of such a batch have run before."""
+    def warm_first(self, ranked: Sequence[tuple[Rank, Item]]) -> list[tuple[Rank, Item]]:
+        """The same, but what is warm goes before a first one that is not: for as long as preparing that would keep
+        others waiting, and never before what has a deadline (SPEC F8)."""
+        head = ranked[0][1]
+        left_ns = self.cold_ns([head]) - head.passed_ns
+        if left_ns > 0 and head.request.slo.e2e_deadline_ns is None:
+            for place, (_rank, item) in enumerate(ranked):
+                work_ns = self.left_ns([item])
+                if work_ns <= left_ns and self.are_warm([item]):
+                    head.passed_ns += work_ns
+                    return [ranked[place], *ranked[:place], *ranked[place + 1 :]]
+        return list(ranked)
+
+    def are_warm(self, batch: Sequence[Item], count: int = 0) -> bool:
+        """True when the passes of such a batch have run before, and its decode if its next `count` steps end it."""
+        if count == batch[0].request.steps - batch[0].done and not self._warmth.has_ended(batch[0].request.shape):
+            return False
         request, pictures = batch[0].request, batch[0].request.n * len(batch)
         passes = parts_of(pictures, self.most(batch))
         return all(self._warmth.has_run(request.shape, pictures) for pictures in passes)
@@ -48,6 +63,8 @@ class Batches:
 
     def ran(self, plan: DenoisePlan) -> None:
         """A plan is over, and every row of it was well."""
+        if plan.shape is not None and any(row.start + row.count == row.total for row in plan.rows):
+            self._warmth.ended(plan.shape)
         if plan.shape is not None and any(row.runs for row in plan.rows):
             most = plan.pictures_max or largest_batch(self._params, plan.shape)
             for pictures in parts_of(sum(row.pictures for row in plan.rows), most):
@@ -105,5 +122,6 @@ def formed(order: str, ranked: Sequence[tuple[Rank, Item]], size: int, at_ns: Ns
     """The first of `ranked` begins, in a batch of `size`."""
     head = ranked[0][1]
     others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
-    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}"
+    before = ", before a shape that has not run" if ranked[0][0] > ranked[1][0] else ""
+    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}{before}"
     return Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id)

@@ -116,7 +116,7 @@ class DiffusionMachine:
             save=tuple(item.seq for item in batch if self._is_saving or item.saves_after(count)),
             show=tuple(item.seq for item in batch if item.shows_after(count)),
             pictures_max=self._batches.most(batch),
-            is_cold=not self._batches.are_warm(batch),
+            is_cold=not self._batches.are_warm(batch, count),
         )
         for item in batch:
             self.holdings.enters(item)
@@ -159,7 +159,7 @@ class DiffusionMachine:
 
     def _form(self, at_ns: Ns) -> None:
         """Begin the next batch: the best of the queue, and those like it that pay."""
-        ranked = self._line.first(ALTERNATIVES_MAX)
+        ranked = self._batches.warm_first(self._line.first(ALTERNATIVES_MAX))
         head = ranked[0][1]
         self._batch = self._batches.of(head, self._line)
         for item in self._batch:

@@ -23,6 +23,7 @@ class Warmth:
         self._knows = prepared is not None
         self._prepared = {(one.height, one.width, one.frames): one.batch for one in prepared or ()}
         self._met: dict[Sides, list[int]] = {}  # pictures of a pass
+        self._ended: dict[Sides, None] = {}  # of those met, which have been decoded too
         self._told: tuple[WarmShape, ...] | None = None
 
     def has_run(self, shape: DenoiseShape, pictures: int) -> bool:
@@ -31,6 +32,19 @@ class Warmth:
         largest = self._prepared.get(sides, 0)
         is_prepared = pictures <= largest and pictures in batch_sizes(largest)
         return not self._knows or is_prepared or pictures in self._met.get(sides, ())
+
+    def has_ended(self, shape: DenoiseShape) -> bool:
+        """True for a shape that has run to its end, decode included."""
+        sides = shape_sides(shape)
+        return not self._knows or sides in self._prepared or sides in self._ended
+
+    def ended(self, shape: DenoiseShape) -> None:
+        """A request of this shape is complete."""
+        if self.has_ended(shape):
+            return
+        if len(self._ended) >= _MET_MAX:
+            del self._ended[next(iter(self._ended))]
+        self._ended[shape_sides(shape)] = None
 
     def may_form(self, shape: DenoiseShape, size: int, each: int, cap: int) -> bool:
         """True for a batch of `size` requests for `each` pictures: one alone, one that has run, or the next to run."""

@@ -9,11 +9,12 @@ import msgspec
 
 from headway.core.decisions import Candidate
 from headway.core.ids import RequestId
-from headway.core.reports import DenoiseCoefficients, ReplicaReport
+from headway.core.reports import DenoiseCoefficients, ReplicaReport, WarmShape
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits, shortage
+from headway.cost.first_runs import cold_ns
 from headway.sched.router.protocol import ReplicaView, Scored
 
 KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
@@ -39,6 +40,7 @@ class PendingWork:
 
     def __init__(self) -> None:
         self.cost: DenoiseCoefficients | None = None
+        self._warm: tuple[WarmShape, ...] | None = None
         self._told_ns: Ns = 0
         self._told_at_ns: Ns = 0
         self._unseen: dict[RequestId, _Sent] = {}  # dispatches that its report has not counted
@@ -47,8 +49,8 @@ class PendingWork:
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report."""
-        if report.denoise_cost != self.cost:
-            self.cost = report.denoise_cost
+        if (report.denoise_cost, report.warm) != (self.cost, self._warm):
+            self.cost, self._warm = report.denoise_cost, report.warm
             self._taken.clear()
         self._told_ns, self._told_at_ns = report.queued_work_ns, at_ns
         for request in [r for r, sent in self._unseen.items() if sent.number <= report.submits_seen]:
@@ -58,7 +60,7 @@ class PendingWork:
         """A dispatch of this front."""
         if isinstance(request, DiffusionRequest) and self.cost is not None:
             self.ended(request.id)
-            work_ns = left_ns(self.cost, request)
+            work_ns = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request.shape)
             self._unseen[request.id] = _Sent(number, work_ns)
             self._unseen_ns += work_ns
 
@@ -74,7 +76,7 @@ class PendingWork:
             return 0
         if len(self._taken) >= KINDS_MAX:
             self._taken.clear()
-        self._taken[kind] = own = left_ns(self.cost, request)
+        self._taken[kind] = own = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request.shape)
         return own
 
     def ended(self, request: RequestId) -> None:

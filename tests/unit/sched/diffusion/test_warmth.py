@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, begun, picture
 
 from headway.core.reports import WarmShape
-from headway.core.request import DenoiseShape
+from headway.core.request import DenoiseShape, Slo
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
@@ -33,7 +33,7 @@ def test_the_first_plan_of_a_shape_that_nobody_has_seen_is_cold_and_teaches_noth
     machine = painter(WarmShape(64, 64, 1, 16))
     machine.add(picture("a", size=64))
     machine.add(picture("b", size=128))
-    assert cold_plans(machine) == [(1, False)] * 3 + [(1, True), (1, False), (1, False)]
+    assert cold_plans(machine) == [(1, False)] * 3 + [(1, True), (1, False), (1, True)]  # and its decode
     assert machine.warmth.told == (WarmShape(128, 128, 1, 1), WarmShape(64, 64, 1, 16))
     cold = painter()
     cold.add(picture("a", steps=1))
@@ -82,6 +82,30 @@ def test_a_row_that_failed_has_warmed_nothing() -> None:
     assert plan is not None
     machine.done(plan.step, 1000, failed=(seq,))
     assert machine.warmth.told == ()
+
+
+# SPEC F8
+def test_what_is_warm_goes_before_a_new_shape_for_as_long_as_that_would_take() -> None:
+    for first_us, expected in ((0, "cab"), (70, "acb"), (140, "abc")):
+        belief, warm = DenoiseCost(COST), WarmShape(64, 64, 1, 1, first_ns=first_us * 1000)
+        belief.begin([warm])
+        machine = DiffusionMachine(DiffusionParams(batch_max=1), belief, warmth=Warmth([warm]))
+        machine.add(picture("c", size=128))
+        for name in "ab":  # 32 us a step
+            machine.add(picture(name, steps=2, arrived_ns=1))
+        assert "".join(" cab"[batch[0]] for batch in begun(machine)) == expected
+        reasons = [made.reason for made in machine.take_decisions()]
+        assert sum(reason.endswith("before a shape that has not run") for reason in reasons) == expected.index("c")
+
+
+# SPEC F8
+def test_a_new_shape_with_a_deadline_waits_for_nobody() -> None:
+    belief, warm = DenoiseCost(COST), WarmShape(64, 64, 1, 1, first_ns=10**6)
+    belief.begin([warm])
+    machine = DiffusionMachine(DiffusionParams(batch_max=1), belief, warmth=Warmth([warm]))
+    machine.add(picture("c", size=128, slo=Slo(e2e_deadline_ns=10**9)))
+    machine.add(picture("a"))
+    assert begun(machine) == [[1], [2]]
 
 
 def test_a_device_without_warm_up_is_warm_for_all() -> None:

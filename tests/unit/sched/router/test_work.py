@@ -5,7 +5,7 @@ from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm, report
 
 from headway.core.ids import NodeId
-from headway.core.reports import DenoiseMemory
+from headway.core.reports import DenoiseMemory, WarmShape
 from headway.core.request import Request
 from headway.cost.diffusion import left_ns
 from headway.sched.router.protocol import Scored
@@ -74,6 +74,16 @@ def test_own_work_follows_the_request_and_what_the_replica_believes_now() -> Non
     assert len({own(work, one) for one in asked}) == 4
     work.hear(report("rep-a", 2, denoise_cost=slower), 2000)
     assert [own(work, one) for one in asked] == [left_ns(slower, one) for one in asked]
+
+
+# SPEC F2, F8
+def test_a_shape_that_has_not_run_there_takes_its_first_run_too() -> None:
+    work, cost = heard(), msgspec.structs.replace(COST, first_ns=777.0)
+    asked = picture("req-1")
+    sides = asked.height, asked.width, 1
+    for number, (warm, more_ns) in enumerate(((None, 0), ((), 777), ((WarmShape(*sides, 1),), 0)), start=2):
+        work.hear(report("rep-a", number, denoise_cost=cost, warm=warm), 2000)
+        assert own(work, asked) == left_ns(cost, asked) + more_ns
 
 
 def test_what_it_remembers_is_bounded() -> None:

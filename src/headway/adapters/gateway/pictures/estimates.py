@@ -62,4 +62,5 @@ class PictureEstimates:
             "memory_bytes": found.memory_bytes,
             "verdict": found.verdict,
             "stage_seconds": found.stages,
+            "cold_start": found.is_cold,
         }
