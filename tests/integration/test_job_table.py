@@ -11,6 +11,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
+from sqlalchemy.event import listen
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
 
@@ -525,6 +526,30 @@ def test_what_is_over_is_found_once_its_time_has_passed(database: Database) -> N
     assert clients.expired(11 * S, 10) == []
     with database.engine.begin() as connection:
         assert connection.execute(text("SELECT count(*) FROM job_outputs")).scalar() == 0
+
+
+def test_a_look_at_jobs_and_queue_costs_the_same_few_reads_however_many_there_are(database: Database) -> None:
+    """ComfyUI#1971, PR#8176: history and queue were copied whole under a lock. What clients sent is not read at all."""
+    _, clients = tables(database)
+    queue = Queue(database)
+    said: list[str] = []
+    listen(database.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
+
+    def reads() -> int:
+        said.clear()
+        page, has_more = clients.page(JobQuery(None, "video", None, 2, "asc"))
+        assert (len(page), has_more) == (2, True)
+        queue.view()
+        clients.states()
+        return len(said)
+
+    counts = []
+    for first, beyond in ((0, 3), (3, 30), (30, 90)):
+        for number in range(first, beyond):
+            clients.insert(new(f"job-{number}"), number)
+        counts.append(reads())
+        assert not [words for words in said if "job_inputs" in words]
+    assert len(set(counts)) == 1
 
 
 def test_too_many_jobs_are_refused(database: Database) -> None:

@@ -35,6 +35,12 @@ def test_a_difference_that_a_step_sees_keeps_requests_apart(change: dict[str, ob
     assert batch_key(picture("req-1", **change)) != batch_key(picture("req-1"))
 
 
+def test_an_adapter_at_another_scale_is_another_one_and_at_zero_it_is_not_absent() -> None:
+    """vllm-omni#1420: a changed scale was not applied; #2149: several, each with its own."""
+    uses = [(), (LoraUse("a", 0.0),), (LoraUse("a", 0.5),), (LoraUse("a"),), (LoraUse("a"), LoraUse("b", 0.5))]
+    assert len({batch_key(picture("req-1", loras=use)) for use in uses}) == len(uses)
+
+
 def test_seed_prompt_owner_and_deadline_do_not() -> None:
     one, two = picture("req-1"), picture("req-2", seed=99, arrived_ns=5, tenant="other", urgency=3)
     assert batch_key(one) == batch_key(two)
