@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import torch
 
-from headway.core.errors import ConfigError
-from headway.engines.llm.device import Array
+from headway.core.errors import ConfigError, InvariantError
+from headway.engines.llm.device import Lane
 
 _WARM_RUNS = 2
 
 
 class CudaDevice:
-    """A `Device`: one stream, so work queued later sees what was queued before without further events."""
+    """A `Device`: the lane `compute` is the stream that is current, each copy lane a stream of its own."""
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():
@@ -20,24 +20,31 @@ class CudaDevice:
             )
         self.where = torch.device("cuda", torch.cuda.current_device())
         self._pool = torch.cuda.graph_pool_handle()
+        self._copying: dict[Lane, torch.cuda.Stream] = {
+            "copy_in": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
+            "copy_out": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
+        }
+        self._is_capturing = False
 
-    def pinned(self, array: Array) -> torch.Tensor:
-        """torch's allocator takes the memory back when the copies queued from it are done."""
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory() if array.size else tensor
+    def stream(self, lane: Lane) -> torch.cuda.Stream:
+        """Raises InvariantError while a graph is captured: no lane was forked into it, so a replay would not see it."""
+        if self._is_capturing:
+            raise InvariantError(f"lane {lane} is used within a capture")
+        return torch.cuda.current_stream() if lane == "compute" else self._copying[lane]
 
-    def fetch(self, tensor: torch.Tensor) -> Callable[[], Array]:
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        host.copy_(tensor, non_blocking=True)
-        copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch has no type
-        copied.record()
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
-        def wait() -> Array:
-            copied.synchronize()
-            found: Array = host.numpy()
-            return found
+    def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
+        with torch.cuda.stream(self.stream(lane)):
+            target.copy_(source, non_blocking=True)
 
-        return wait
+    def event(self) -> "CudaEvent":
+        return CudaEvent(self)
+
+    def drain(self) -> None:
+        """The copy lanes hold work that computing waits for, and the other way round: all of the device."""
+        torch.cuda.synchronize(self.where)
 
     def capture(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         current = torch.cuda.current_stream()
@@ -49,12 +56,33 @@ class CudaDevice:
                 compute()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile; only this one's work belongs to the graph.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            out = compute()
+        self._is_capturing = True
+        try:
+            # Other threads may use the device meanwhile; only this one's work belongs to the graph.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                out = compute()
+        finally:
+            self._is_capturing = False
 
         def replay() -> torch.Tensor:
             graph.replay()
             return out
 
         return replay
+
+
+class CudaEvent:
+    """An `Event` that the host waits for asleep."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch has no type
+
+    def record(self, lane: Lane) -> None:
+        self._event.record(self._device.stream(lane))
+
+    def hold(self, lane: Lane) -> None:
+        self._device.stream(lane).wait_event(self._event)
+
+    def wait(self) -> None:
+        self._event.synchronize()

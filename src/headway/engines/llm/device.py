@@ -1,60 +1,59 @@
-"""What the engine asks of a device that works on by itself, and what it keeps there: its standing buffers."""
+"""What the engine asks of a device that works on by itself."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
 Array = npt.NDArray[Any]  # int32, int64, float32 or float64
 
 
+Lane = Literal["copy_in", "compute", "copy_out"]
+
+
+class Event(Protocol):
+    """A point in a lane's work. It may be recorded again: whoever waits, waits for the last point before it asked."""
+
+    def record(self, lane: Lane) -> None:
+        """The point behind all that the lane was given so far."""
+        ...
+
+    def hold(self, lane: Lane) -> None:
+        """What the lane is given from here on waits for the point."""
+        ...
+
+    def wait(self) -> None:
+        """The host waits for the point. Raises RuntimeError when the device failed."""
+        ...
+
+
 class Device(Protocol):
-    """Work is queued in order and done later; nothing but `wait` of a fetched tensor waits for it."""
+    """Works on by itself, in three lanes: each in its own order, and among lanes in none but that of events.
+
+    What torch is told to do with tensors of the device is work of the lane `compute`.
+    """
 
     @property
     def where(self) -> torch.device: ...
 
-    def pinned(self, array: Array) -> torch.Tensor:
-        """A copy in memory that the device can read by itself; the array may be overwritten at once."""
+    def pinned(self, size: int) -> torch.Tensor:
+        """uint8 [size] of host memory that the device can read and write by itself."""
         ...
 
-    def fetch(self, tensor: torch.Tensor) -> Callable[[], Array]:
-        """Start copying to the host. The returned call waits for that copy only; it may be called again."""
+    def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
+        """Queue a copy between pinned and device memory."""
+        ...
+
+    def event(self) -> Event: ...
+
+    def drain(self) -> None:
+        """Wait until no lane has work left. Raises RuntimeError when the device failed."""
         ...
 
     def capture(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        """Record the work of `compute`; the returned call queues it again and returns the same, refilled tensor."""
+        """Record the work of `compute`; the returned call queues it again and returns the same, refilled tensor.
+
+        Raises InvariantError when `compute` uses a copy lane or an event: a replay would not repeat that.
+        """
         ...
-
-
-class Staging:
-    """Buffers on the device at stable addresses, filled through pinned memory (SPEC E1)."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._buffers: dict[str, torch.Tensor] = {}
-        self.moves = 0  # buffers that had to move; graphs captured before are void then
-
-    def reserve(self, name: str, *shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-        self.moves += name in self._buffers
-        self._buffers[name] = torch.zeros(shape, dtype=dtype, device=self._device.where)
-        return self._buffers[name]
-
-    def place(self, name: str, array: Array) -> torch.Tensor:
-        """The array on the device, in the first rows of its buffer."""
-        source = self._device.pinned(array)
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < len(source):
-            buffer = self.reserve(name, *source.shape, dtype=source.dtype)
-        target = buffer[: len(source)]
-        target.copy_(source, non_blocking=True)
-        return target
-
-    def upload(self, array: Array) -> torch.Tensor:
-        """The array on the device, for this step only."""
-        return self._device.pinned(np.ascontiguousarray(array)).to(self._device.where, non_blocking=True)
-
-    def view(self, name: str, count: int) -> torch.Tensor:
-        return self._buffers[name][:count]

@@ -9,8 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -22,36 +22,19 @@ from headway.core.plans import NewSequence, StepPlan, StepTiming
 from headway.core.units import Ns
 from headway.engines.llm.backend import device_backend
 from headway.engines.llm.batch import LEAST_ROWS, StepInputs
-from headway.engines.llm.device import Array, Device, Staging
+from headway.engines.llm.device import Device
 from headway.engines.llm.graphs import DecodeGraphs, PieceGraphs
+from headway.engines.llm.leases import Lease, LeasePool
 from headway.engines.llm.loading import EngineSettings, load
+from headway.engines.llm.open_steps import Launched, OpenStep
 from headway.engines.llm.ops import Rows, Spans
 from headway.engines.llm.sampling import sample, sample_where_logits_lie
+from headway.engines.llm.staging import Staging
 
 # Tables on the device move when there are more sequences than slots, and graphs are captured again then.
 _FIRST_SLOTS = 512
 _PLACEHOLDER = -1
-
-
-class Launched(msgspec.Struct, frozen=True, gc=False):
-    """When a launch began, and whether rows were decoding by then."""
-
-    at_ns: Ns
-    was_runnable: bool
-
-
-class _Open(msgspec.Struct):
-    """A step that is queued. `tokens` waits for its results, which belong at `positions` of their sequences."""
-
-    plan: StepPlan
-    inputs: StepInputs
-    positions: npt.NDArray[np.int32]
-    tenancy: npt.NDArray[np.int32]
-    tokens: Callable[[], Array]
-    scores: tuple[TokenScores | None, ...]
-    launched: Launched
-    queued_ns: Ns
-    done: StepDone | None = None
+_ROW_BYTES = 128  # of the arrays that a step brings for each row, tables apart
 
 
 class DeviceLlmEngine:
@@ -66,8 +49,9 @@ class DeviceLlmEngine:
         self._draw, self._decoder, self._kv = loaded.backend.draw, loaded.decoder, loaded.kv
         self._sequences, self._sampling, self._batch = loaded.sequences, loaded.sampling, loaded.batch
         self.limits = loaded.limits
+        self.leases = LeasePool(device, self._sequences.tables.nbytes + loaded.layout.size * _ROW_BYTES)
         self._mirror = threading.Lock()  # the host's view of sequences: launch and fetch both write it
-        self._open: deque[_Open] = deque()
+        self._open: deque[OpenStep] = deque()
         self._stopped: set[int] = set()
         self._done_ns: Ns = 0
         with torch.inference_mode():
@@ -91,7 +75,10 @@ class DeviceLlmEngine:
         """Queue the step; the returned call waits for its results. Raises EngineError, InvariantError on drift."""
         launched = self._clock()
         self._refuse_unsupported(plan)
+        step: OpenStep | None = None
         try:
+            lease = self.leases.lease(f"step-{plan.step}")
+            self._staging.begin(lease)
             with self._mirror:
                 was_runnable = self._batch.decoding > 0
                 self._stopped.difference_update(plan.leave)
@@ -99,11 +86,14 @@ class DeviceLlmEngine:
                 self._settle_chunks(plan)
                 inputs = self._batch.inputs(plan)
             logits = self._logits(plan, inputs)
-            step = self._sampled(plan, inputs, logits, Launched(launched, was_runnable))
+            step = self._sampled(plan, inputs, logits, lease, Launched(launched, was_runnable))
         except (RuntimeError, MemoryError) as error:
-            self._open.clear()
+            self._void()
             raise EngineError(f"step {plan.step} failed on {self.limits.model}: {error}") from error
-        return lambda: self._result(step)
+        finally:
+            if step is None:
+                self.leases.end(f"step-{plan.step}")
+        return partial(self._result, step)
 
     def run(self, plan: StepPlan) -> StepDone:
         return self.launch(plan)()
@@ -117,6 +107,7 @@ class DeviceLlmEngine:
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""
+        self._void()
         del self._graphs, self._pieces, self._decoder, self._kv, self._batch, self._staging
 
     def _admit(self, slot: int, new: NewSequence) -> None:
@@ -175,6 +166,7 @@ class DeviceLlmEngine:
             self._pieces.recapture()
             self._moves = self._staging.moves
             inputs = self._batch.inputs(plan)
+        self._staging.land()
         if plan.graph == "none":
             known = self._known(inputs.tokens, inputs.rows)
             return self._decoder.forward(known, inputs.rows, self._kv, inputs.sampled)
@@ -189,7 +181,9 @@ class DeviceLlmEngine:
             return self._pieces.run(inputs.rows, inputs.sampled)
         return self._graphs.replay(rows, inputs.rows.spans.blocks)[: len(inputs.slots)]
 
-    def _sampled(self, plan: StepPlan, inputs: StepInputs, logits: torch.Tensor, launched: Launched) -> _Open:
+    def _sampled(
+        self, plan: StepPlan, inputs: StepInputs, logits: torch.Tensor, lease: Lease, launched: Launched
+    ) -> OpenStep:
         """Queue the choice of tokens and their way to the host, and let lengths grow."""
         slots, upload = inputs.slots, self._staging.upload
         scores: tuple[TokenScores | None, ...] = ()
@@ -202,28 +196,39 @@ class DeviceLlmEngine:
                 tokens = sample_where_logits_lie(logits, slots, self._sequences, self._sampling, upload)
             self._last[upload(slots)] = tokens
             self._batch.advance(plan)
-            step = _Open(
+            step = OpenStep(
                 plan=plan,
                 inputs=inputs,
                 positions=self._sequences.known[slots],
                 tenancy=self._sequences.tenancy[slots],
-                tokens=self._device.fetch(tokens),
+                tokens=lease.fetch(tokens),
                 scores=scores,
                 launched=launched,
                 queued_ns=self._clock(),
+                lease=lease,
             )
             self._sequences.append_tokens(slots, np.full(len(slots), _PLACEHOLDER, np.int32))
             self._open.append(step)
         return step
 
-    def _result(self, step: _Open) -> StepDone:
-        step.tokens()  # wait without the lock: the next step is launched meanwhile
-        with self._mirror:
-            while step.done is None and self._open:
-                self._fold(self._open.popleft())
+    def _result(self, step: OpenStep) -> StepDone:
+        try:
+            step.tokens()  # wait without the lock: the next step is launched meanwhile
+            with self._mirror:
+                while step.done is None and self._open:
+                    self._fold(self._open.popleft())
+        except RuntimeError as error:
+            self._void()
+            raise EngineError(f"step {step.plan.step} failed on {self.limits.model}: {error}") from error
         if step.done is None:
             raise EngineError(f"step {step.plan.step} was queued before a step that failed")
         return step.done
+
+    def _void(self) -> None:
+        """No step that is queued has results any more."""
+        with self._mirror:
+            self._open.clear()
+            self.leases.end_all()
 
     def _settle_chunks(self, plan: StepPlan) -> None:
         """A chunk that recomputes outputs needs them on the host."""
@@ -236,9 +241,10 @@ class DeviceLlmEngine:
         while self._open:
             self._fold(self._open.popleft())
 
-    def _fold(self, step: _Open) -> None:
+    def _fold(self, step: OpenStep) -> None:
         """Put the tokens where the placeholders are, but for sequences whose slot has another tenant by now."""
         tokens = step.tokens().astype(np.int32)
+        step.lease.end()
         fetched = self._clock()
         slots = step.inputs.slots
         alive = self._sequences.tenancy[slots] == step.tenancy
@@ -268,7 +274,9 @@ class DeviceLlmEngine:
             scores=step.scores,
         )
 
-    def _stops(self, step: _Open, tokens: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_]) -> tuple[Stopped, ...]:
+    def _stops(
+        self, step: OpenStep, tokens: npt.NDArray[np.int32], alive: npt.NDArray[np.bool_]
+    ) -> tuple[Stopped, ...]:
         """As on a CPU; the outputs end with this step's token, whatever was queued since."""
         inputs, found = step.inputs, []
         for row in np.flatnonzero(alive & self._sampling.is_stop(inputs.slots, tokens)).tolist():

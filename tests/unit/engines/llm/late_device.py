@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from headway.engines.llm.device import Array
+from headway.engines.llm.device import Lane
 
 
 class LateDevice:
@@ -13,18 +13,18 @@ class LateDevice:
     def __init__(self) -> None:
         self.fetched, self.waited, self.captured, self.replayed = 0, set[int](), 0, list[int]()
 
-    def pinned(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(array.copy())
+    def pinned(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8)
 
-    def fetch(self, tensor: torch.Tensor) -> Callable[[], Array]:
-        host, number = tensor.clone(), self.fetched
-        self.fetched += 1
+    def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
+        self.fetched += lane == "copy_out"
+        target.copy_(source)
 
-        def wait() -> Array:
-            self.waited.add(number)
-            return host.numpy()
+    def event(self) -> "LateEvent":
+        return LateEvent(self)
 
-        return wait
+    def drain(self) -> None:
+        """Nothing is ever queued."""
 
     def capture(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """As a graph does, a replay fills the tensor that the capture returned."""
@@ -36,3 +36,20 @@ class LateDevice:
             return out.copy_(compute())
 
         return replay
+
+
+class LateEvent:
+    """Knows the number of the copy to the host that it stands behind."""
+
+    def __init__(self, device: LateDevice) -> None:
+        self._device, self._number = device, -1
+
+    def record(self, lane: Lane) -> None:
+        self._number = self._device.fetched - 1 if lane == "copy_out" else -1
+
+    def hold(self, lane: Lane) -> None:
+        """Everything was done at once."""
+
+    def wait(self) -> None:
+        if self._number >= 0:
+            self._device.waited.add(self._number)
