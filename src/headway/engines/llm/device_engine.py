@@ -245,6 +245,7 @@ class DeviceLlmEngine:
         """Put the tokens where the placeholders are, but for sequences whose slot has another tenant by now."""
         tokens = step.tokens().astype(np.int32)
         step.lease.end()
+        self._stopped.difference_update(step.plan.leave)  # again: steps before it were folded since its launch
         fetched = self._clock()
         slots = step.inputs.slots
         alive = self._sequences.tenancy[slots] == step.tenancy

@@ -168,6 +168,20 @@ def test_the_outputs_of_a_stop_end_with_the_step_that_stopped(make: Make, on_cpu
     assert (stops[0], stops[2]) == ((), ())
 
 
+# SPEC E2
+def test_a_stop_that_is_fetched_after_its_sequence_left_is_forgotten(make: Make, on_cpu: Planner) -> None:
+    first = on_cpu.alone(PROMPT, 1)[0]
+    engine, _ = make()
+    wait = engine.launch(prefill(1, 1, PROMPT, stop_token_ids=(first,)))
+    after = engine.launch(prefill(2, 2, PROMPT[:4], first_block=8))
+    left = engine.launch(StepPlan(3, 1, "prefill", leave=(1, 2)))
+    assert [stop.seq for stop in wait().stopped] == [1]
+    after()
+    left()
+    again = engine.run(prefill(4, 1, PROMPT, stop_token_ids=(first,)))
+    assert [stop.seq for stop in again.stopped] == [1]
+
+
 # SPEC B7
 def test_graphs_are_captured_again_when_tables_outgrow_their_buffer(make: Make, on_cpu: Planner) -> None:
     engine, device = make(graph_rows=(4,))
