@@ -154,6 +154,8 @@ class DiffusionWorker:
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
+        if self.reshaping.is_growing:
+            return
         if self.reshaping.is_moving:
             before = len(self.out)
             patience_ns = self.reshaping.pump(at_ns)
@@ -163,6 +165,10 @@ class DiffusionWorker:
                 return
         plan = self.machine.plan(at_ns)
         if plan is None:
+            before = len(self.out)
+            patience_ns = None if self.is_draining else self.reshaping.grow()
+            if len(self.out) > before:
+                self._watch.begin(patience_ns, at_ns, self.out)
             return
         for seq in self.machine.take_interrupted():
             self._stays[seq].interrupt(self._sums, at_ns)

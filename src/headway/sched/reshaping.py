@@ -2,6 +2,9 @@
 
 While it lasts the replica counts as draining, so that fronts send it nothing; what was under way to it before is still
 taken until the preparation begins, and then goes back to its front (`draining`), which sends it elsewhere.
+
+What it prepares are single pictures. Once it takes the other sizes it runs larger batches of them while nobody waits,
+one size after the other, so that requests wait for one such batch at most.
 """
 
 from collections.abc import Callable
@@ -14,8 +17,10 @@ from headway.core.ids import NodeId
 from headway.core.messages import Reshape, Reshaped
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
+from headway.cost.batch_sizes import batch_sizes
 from headway.sched.diffusion.machine import DiffusionMachine
-from headway.sched.diffusion.warming import Preparation, Stock, shapes_of
+from headway.sched.diffusion.params import largest_batch
+from headway.sched.diffusion.warming import Preparation, Stock, shapes_of, warming, warming_plan
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -36,6 +41,9 @@ class Reshaping:
         self._has_moved = False
         self._prepared = 0
         self._plans = 0
+        self._growth: list[tuple[DenoiseShape, int]] = []  # batches to run while nobody waits
+        self._grows: tuple[DenoiseShape, int] | None = None  # the one that runs
+        self._patience_ns: Ns | None = None
 
     @property
     def is_moving(self) -> bool:
@@ -46,6 +54,11 @@ class Reshaping:
     def is_preparing(self) -> bool:
         """Nothing else may be planned or taken."""
         return self._preparation is not None
+
+    @property
+    def is_growing(self) -> bool:
+        """A batch runs that nobody asked for."""
+        return self._grows is not None
 
     def was_for(self, request: DiffusionRequest) -> bool:
         """Its sender has not heard yet of the sizes that are taken here now, and may send it elsewhere."""
@@ -82,11 +95,41 @@ class Reshaping:
             return self._machine.patience_ns(message.cold_ns)
         if self._preparation.is_over:
             self._machine.take_pixels(message.pixels_min, message.pixels_max)
+            self._patience_ns = self._machine.patience_ns(message.cold_ns)
+            wanted = shapes_of(self._stock, message.pixels_min, message.pixels_max)
+            sizes = [(shape, batch_sizes(largest_batch(self._machine.params, shape))) for shape in wanted]
+            self._growth = [(shape, pictures) for shape, each in sizes for pictures in each]
             self._end(asked, at_ns, None)
         return None
 
+    def grow(self) -> Ns | None:
+        """Hand over the next larger batch of a shape that was prepared alone, where nothing is there; return how long
+        it may take. What has no room is left out."""
+        machine = self._machine
+        while self._growth and not (machine.waiting or machine.running or machine.has_open):
+            shape, pictures = self._growth.pop(0)
+            request = warming(self._stock, shape, pictures, self._plans, 1)
+            if machine.warmth.has_run(shape, pictures) or not machine.holdings.has_room(request):
+                continue
+            self._grows = shape, pictures
+            self._plans += 1
+            self._out.append(RunDenoise(warming_plan(request)))
+            return self._patience_ns
+        return None
+
+    def _grown(self, shape: DenoiseShape, pictures: int, *, is_well: bool) -> None:
+        self._grows = None
+        if is_well:
+            self._machine.warmth.ran(shape, pictures)
+            self._changed()
+        else:
+            self._growth = [batch for batch in self._growth if batch[0] != shape]
+
     def done(self, event: DenoiseDone) -> None:
         """A plan of the preparation is over. A shape that failed cannot be served here: the sizes stay as they were."""
+        if self._grows is not None:
+            self._grown(*self._grows, is_well=not event.failed)
+            return
         preparation, asked = self._preparation, self._asked
         assert preparation is not None  # it planned this
         assert asked is not None
@@ -103,6 +146,9 @@ class Reshaping:
 
     def failed(self, at_ns: Ns, error: str) -> None:
         """The engine failed in a plan of the preparation."""
+        if self._grows is not None:
+            self._grown(*self._grows, is_well=False)
+            return
         assert self._asked is not None  # it planned this
         self._end(self._asked, at_ns, error)
 

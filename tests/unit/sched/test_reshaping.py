@@ -14,6 +14,7 @@ from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.diffusion.warming import Stock
+from headway.sched.diffusion.warmth import Warmth
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
 
 FRONT, CONTROL = NodeId("front-0"), NodeId("control-0")
@@ -24,8 +25,14 @@ SPLIT = 64 * 64
 class Easel:
     """A diffusion replica for small pictures, that may be asked to take large ones."""
 
-    def __init__(self, shapes: Sequence[DenoiseShape] = (SMALL, LARGE, WIDE), fit: int | None = None) -> None:
-        self.machine = DiffusionMachine(DiffusionParams(pixels_max=SPLIT, steps_per_plan=3), DenoiseCost(COST))
+    def __init__(
+        self,
+        shapes: Sequence[DenoiseShape] = (SMALL, LARGE, WIDE),
+        fit: int | None = None,
+        warmth: Warmth | None = None,
+    ) -> None:
+        params = DiffusionParams(pixels_max=SPLIT, steps_per_plan=3, gain_min=1.0)
+        self.machine = DiffusionMachine(params, DenoiseCost(COST), warmth=warmth)
         member = Membership(NodeId("rep"), 1, (FRONT, CONTROL))
         self.node = DiffusionNode(member, self.machine, "m", WorkerConfig(), Stock(tuple(shapes), pixels_fit=fit))
         self.at_ns = 0
@@ -71,6 +78,56 @@ def test_an_idle_replica_prepares_every_shape_of_the_other_pool_and_then_takes_i
     assert easel.submit("r", 128) == [Accepted("r", 1)]
     assert easel.plans[0].step > 0
     assert isinstance(easel.submit("s", 64)[0], Refused)
+
+
+def sizes(plans: list[DenoisePlan]) -> list[tuple[DenoiseShape | None, int]]:
+    return [(plan.shape, sum(row.pictures for row in plan.rows)) for plan in plans]
+
+
+# SPEC F5, F8
+def test_a_replica_that_has_moved_prepares_larger_batches_while_nobody_waits() -> None:
+    easel = Easel((SMALL, LARGE), warmth=Warmth(()))
+    easel.reshape()
+    assert told(easel.done())
+    seen = []
+    while easel.plans:
+        assert easel.plans[0].step < 0
+        seen += sizes(easel.plans)
+        easel.done()
+    assert seen == [(LARGE, 2), (LARGE, 3), (LARGE, 4)]
+    assert all(easel.machine.warmth.has_run(LARGE, pictures) for pictures in (1, 2, 3, 4))
+    for name in "abcde":
+        easel.submit(name, 128)
+    easel.done()
+    assert [len(plan.rows) for plan in easel.plans] == [4]  # and not 2
+
+
+# SPEC F5
+def test_a_request_waits_for_one_larger_batch_at_most() -> None:
+    easel = Easel((SMALL, LARGE), warmth=Warmth(()))
+    easel.reshape()
+    easel.done()
+    assert easel.submit("a", 128) == [Accepted("a", 1)]
+    assert sizes(easel.plans) == [(LARGE, 2)]
+    easel.done()
+    assert [plan.step > 0 for plan in easel.plans] == [True]
+    easel.done()
+    assert sizes(easel.plans) == [(LARGE, 3)]  # it goes on when nobody waits any more
+
+
+# SPEC F5
+def test_a_larger_batch_that_fails_is_the_last_of_its_shape_and_a_move_waits_for_it() -> None:
+    easel = Easel(warmth=Warmth(()))
+    easel.reshape()
+    easel.done()
+    easel.done()
+    assert sizes(easel.plans) == [(LARGE, 2)]
+    easel.done((RowFailed(easel.plans[0].rows[0].seq, "out_of_memory", "none"),))
+    assert sizes(easel.plans) == [(WIDE, 2)]
+    easel.hear(CONTROL, Reshape(2, 0, SPLIT, 5 * NS_PER_S))
+    assert len(easel.plans) == 1
+    easel.done()
+    assert easel.machine.pixels == (0, SPLIT)
 
 
 def test_what_waits_here_ends_before_anything_is_prepared() -> None:  # SPEC F5: no work is stranded

@@ -36,7 +36,7 @@ class DiffusionMachine:
         warmth: Warmth | None = None,
     ) -> None:
         check(params, belief)
-        self._params, self._belief = params, belief
+        self.params, self._belief = params, belief
         self.holdings, self.warmth = holdings or Holdings(), warmth or Warmth()
         self._pixels: Pixels = (params.pixels_min, params.pixels_max)
         order = order_policy(params, belief)
@@ -106,7 +106,7 @@ class DiffusionMachine:
         if not self._batch:
             self._form(at_ns)
         batch = self._batch
-        count = min(self._params.steps_per_plan, batch[0].request.steps - batch[0].done)
+        count = min(self.params.steps_per_plan, batch[0].request.steps - batch[0].done)
         leave, self._leave = tuple(self._leave), []
         self._open = replace(
             plan_of(batch, count, self._step),
@@ -166,7 +166,7 @@ class DiffusionMachine:
             self._line.remove(item)
         self._merged.want(head.request.loras)
         if len(ranked) > 1:
-            self._decisions.append(formed(self._params.order.type, ranked, len(self._batch), at_ns))
+            self._decisions.append(formed(self.params.order.type, ranked, len(self._batch), at_ns))
 
     def done(
         self,
@@ -223,7 +223,7 @@ class DiffusionMachine:
         one; None: nobody can tell."""
         if believed_ns is None and self._belief is not None and self._open is not None:
             believed_ns = self._belief.plan_ns(self._open)
-        watchdog = self._params.watchdog
+        watchdog = self.params.watchdog
         if watchdog is None or believed_ns is None:
             return None
         return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns))
