@@ -16,6 +16,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 from tests.unit.engines.llm.conftest import TINY, random_tensors  # noqa: E402  (torch decides)
 from tests.unit.engines.llm.planner import Planner  # noqa: E402
+from tests.unit.engines.llm.step_world import GRAPH_ROWS, StepWorld, texts  # noqa: E402
 
 from headway.core.plans import Join, StepPlan  # noqa: E402
 from headway.engines.llm.cuda import CudaDevice  # noqa: E402
@@ -127,3 +128,20 @@ def test_a_launch_returns_before_the_device_is_done(folder: Path) -> None:
     wait()
     waited = time.perf_counter() - began
     assert launched < 0.5 * waited
+
+
+class Sound:
+    """Fails never by itself."""
+
+    fail = 0.0
+
+
+# SPEC E2
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_launched_ahead_give_the_same_tokens_and_return_what_they_borrowed(folder: Path, seed: int) -> None:
+    """Copies beside computing, in real lanes; the odd seeds bring plans that are refused, too."""
+    how = settings(folder, max_model_len=32, graph_rows=(GRAPH_ROWS,))
+    known = texts(DeviceLlmEngine(how, CudaDevice()))
+    world = StepWorld(DeviceLlmEngine(how, CudaDevice()), Sound(), known, seed)
+    world.play(40)
+    assert world.fetched > 0

@@ -3,11 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from tests.unit.engines.llm.planner import Planner
-from tests.unit.engines.llm.stream_device import StreamDevice
 
 from headway.core.errors import EngineError, InvariantError
 from headway.core.events import StepDone
@@ -28,6 +27,12 @@ _HOW: tuple[dict[str, Any], ...] = (
     {"repetition_penalty": 1.9, "frequency_penalty": 1.5},
 )
 _PROMPTS = ([5, 17, 3, 99, 41, 8, 77, 120, 64, 31], [9, 9, 4], [101, 33, 70, 12, 6], [55, 2, 90, 18, 44, 61, 23])
+
+
+class Failing(Protocol):
+    """`fail` is the chance that a call of the device fails; one that is real has nobody look at it."""
+
+    fail: float
 
 
 class Text(NamedTuple):
@@ -61,7 +66,7 @@ def texts(engine: LlmEngine) -> list[Text]:
 class StepWorld:
     """`play` asserts that every token is right and that nothing is lent when all is over."""
 
-    def __init__(self, engine: DeviceLlmEngine, device: StreamDevice, texts: list[Text], seed: int) -> None:
+    def __init__(self, engine: DeviceLlmEngine, device: Failing, texts: list[Text], seed: int) -> None:
         self._engine, self._device, self._texts = engine, device, texts
         self.leases = engine.leases
         self._rng = Random(f"steps-{seed}")
