@@ -534,6 +534,7 @@ def test_an_estimate_is_known_before_the_work() -> None:
             "memory_bytes": None,
             "verdict": "admit",
             "stage_seconds": {"denoise": 1.0},
+            "cold_start": False,
         }
         studio.painter.predicted = PictureEstimate({"denoise": 1.0}, 1.0, 0.5, "admit", memory_bytes=777)
         assert (await studio.post("/v1/estimates", body)).json()["memory_bytes"] == 777
