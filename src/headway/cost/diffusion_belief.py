@@ -92,7 +92,7 @@ class DenoiseCost:
             save_ns=self.interruption.save.mean_ns,
             resume_ns=self.interruption.resume.mean_ns,
             interruption_error=self.interruption.error,
-            first_ns=self.first_runs.more_ns,
+            first_ns=float(self.first_runs.more_ns),
         )
 
     def factor(self, shape: DenoiseShape, pictures: int | None = None) -> float:
