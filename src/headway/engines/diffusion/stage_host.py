@@ -45,7 +45,7 @@ def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> 
             body = _done(stages, device, work)
             _, most = count.lap()
         return Answer(body, seen_bytes(most, device))
-    except (RuntimeError, ValueError, MemoryError) as error:
+    except Exception as error:  # the process's outer loop: whatever it is, it is the answer to this call
         sorry = Sorry(f"{type(error).__name__}: {error}", is_out_of_memory(error))
     release()
     return sorry
@@ -60,17 +60,36 @@ def _done(stages: LocalStages, device: torch.device, work: Encode | Decode) -> b
             return frames_to(frames)
 
 
+def is_well(device: torch.device) -> bool:
+    """False once a kernel has failed: nothing that this process asks of the device is answered any more."""
+    try:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    except RuntimeError:
+        return False
+    return True
+
+
+def serve(link: socket.socket, stages: LocalStages, device: torch.device) -> None:
+    """Answer until the other end is gone, or the device: the pool starts another process then."""
+    while (body := receive(link)) is not None:
+        reply = answer(stages, device, msgspec.msgpack.decode(body, type=Encode | Decode))
+        if isinstance(reply, Sorry) and not is_well(device):
+            return
+        send(link, reply)
+
+
 def main() -> None:
     """The process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine's business
+    for number in (signal.SIGINT, signal.SIGTERM):  # the engine's business, which still needs this stage to drain
+        signal.signal(number, signal.SIG_IGN)
     order = read_order()
     link = socket.socket(fileno=int(sys.argv[1]))
     settings = LoadSettings(Path(order.folder), order.device, order.dtype, order.threads)
     loaded = load(settings, only=order.role)
     stages = LocalStages(loaded.family, loaded.pipeline.vae, order.tile_pixels)
     send(link, Ready(held_of(loaded.device)))
-    while (body := receive(link)) is not None:
-        send(link, answer(stages, loaded.device, msgspec.msgpack.decode(body, type=Encode | Decode)))
+    serve(link, stages, loaded.device)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Lock
 from typing import Final, Literal
 
 import msgspec
@@ -23,6 +25,8 @@ from headway.engines.diffusion.stages import Stages, embeddings_from, frames_fro
 
 Role = Literal["text", "decode"]
 _HEAD: Final = struct.Struct(">I")
+_MODULE: Final = "headway.engines.diffusion.stage_host"
+_END_S: Final = 10.0  # for a process to end by itself; it may be in the middle of loading
 
 
 class HostOrder(msgspec.Struct, frozen=True):
@@ -97,26 +101,32 @@ def _exactly(link: socket.socket, count: int) -> bytes | None:
 
 
 class _Host:
-    """One stage process, seen from its pool."""
+    """One stage process, seen from its pool. Raises OSError where none can be started."""
 
     def __init__(self, order: HostOrder) -> None:
         self._link, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "headway.engines.diffusion.stage_host", str(theirs.fileno())]
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),))
+        try:
+            with theirs:
+                command = [sys.executable, "-m", _MODULE, str(theirs.fileno())]
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),))
+        except BaseException:
+            self._link.close()
+            raise
         stdin = self.process.stdin
         if stdin is None:
             raise EngineError("a stage process has no stdin")
         body = msgspec.msgpack.encode(order)
-        stdin.write(_HEAD.pack(len(body)) + body)
-        stdin.flush()
+        with suppress(OSError):  # it is gone already: whoever asks it first finds out
+            stdin.write(_HEAD.pack(len(body)) + body)
+            stdin.flush()
         self._ready: Ready | None = None
 
     def ready(self) -> Ready | None:
         """Waits for it to load; None: it is gone."""
         if self._ready is None:
-            reply = self._reply()
-            self._ready = reply if isinstance(reply, Ready) else None
+            with suppress(OSError):
+                reply = self._reply()
+                self._ready = reply if isinstance(reply, Ready) else None
         return self._ready
 
     def ask(self, message: Encode | Decode) -> Reply | None:
@@ -128,16 +138,33 @@ class _Host:
             return self._reply()
         except OSError:
             return None
+        except BaseException:  # in the middle of a message: the rest would be taken for the answer to the next one
+            self._hang_up()
+            raise
 
     def _reply(self) -> Reply | None:
         body = receive(self._link)
         return None if body is None else msgspec.msgpack.decode(body, type=Reply)
 
-    def close(self) -> None:
-        self._link.close()
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """The process is over, in `_END_S` at the latest, and whoever waits for its reply is told."""
+        self._hang_up()
         if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.wait()
+            with suppress(OSError):  # what it never read
+                self.process.stdin.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Once nobody waits for it."""
+        self._link.close()
 
 
 class StagePool:
@@ -145,20 +172,35 @@ class StagePool:
 
     def __init__(self, order: HostOrder, count: int) -> None:
         self._order = order
+        self._lock = Lock()  # around who is there, when one is replaced
+        self._is_closed = False
         self._free: queue.SimpleQueue[_Host] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(count, f"stage-{order.role}")
-        self.hosts = [_Host(order) for _ in range(count)]
+        self.hosts: list[_Host] = []
         self.replaced = self.peak_bytes = 0
-        for host in self.hosts:
-            self._free.put(host)
+        try:
+            for _ in range(count):
+                self.hosts.append(_Host(order))
+                self._free.put(self.hosts[-1])
+        except BaseException:
+            self.close()
+            raise
 
     def held_bytes(self) -> int:
-        """Of its processes, before they work. Waits for them."""
-        found = [host.ready() for host in self.hosts]
-        return sum(ready.held_bytes for ready in found if ready is not None)
+        """Of its processes, before they work. Waits for them. Raises EngineError where one died of loading."""
+        held = 0
+        for host in self.hosts:
+            ready = host.ready()
+            if ready is None:
+                raise EngineError(
+                    f"a process of the {self._order.role} stage died while it loaded; its words are above"
+                )
+            held += ready.held_bytes
+        return held
 
     def start(self, message: Encode | Decode) -> Callable[[], bytes]:
-        """Give it to the next free process; the returned call waits. Raises what the stage raised there."""
+        """Give it to the next free process; the returned call waits, and raises MemoryError or RuntimeError: what the
+        stage raised there, or that processes die of this call, or that none can be started."""
         return self._threads.submit(self._run, message).result
 
     def _run(self, message: Encode | Decode) -> bytes:
@@ -168,6 +210,8 @@ class StagePool:
             if reply is None:
                 host = self._replace(host)
                 reply = host.ask(message)
+        except OSError as error:
+            raise RuntimeError(f"a process of the {self._order.role} stage cannot be started: {error}") from error
         finally:
             self._free.put(host)
         match reply:
@@ -178,18 +222,27 @@ class StagePool:
                 raise MemoryError(words)
             case Sorry(words):
                 raise RuntimeError(words)
-        raise EngineError(f"two {self._order.role} processes in a row died of one call")
+        # The call's fault, so its row's: the others of the plan go on.
+        raise RuntimeError(f"two processes of the {self._order.role} stage in a row died of one call")
 
     def _replace(self, dead: _Host) -> _Host:
+        dead.end()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError(f"the {self._order.role} stage is closed")
+            fresh = _Host(self._order)
+            self.hosts[self.hosts.index(dead)] = fresh
+            self.replaced += 1
         dead.close()
-        fresh = _Host(self._order)
-        self.hosts[self.hosts.index(dead)] = fresh
-        self.replaced += 1
         return fresh
 
     def close(self) -> None:
-        """End its processes."""
-        self._threads.shutdown()
+        """End its processes; calls that wait raise RuntimeError, or are cancelled."""
+        with self._lock:
+            self._is_closed = True
+        for host in self.hosts:
+            host.end()
+        self._threads.shutdown(cancel_futures=True)
         for host in self.hosts:
             host.close()
 
