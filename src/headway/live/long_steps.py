@@ -24,15 +24,22 @@ _LOOK_S: Final = 0.05
 
 def too_long(model: DiffusionSettings, cost: DenoiseCoefficients, shutdown_s: float) -> str | None:
     """The story of the longest plan among the shapes that the configuration names, where two do not fit."""
-    at_once, shapes = model.scheduler.steps_per_plan, [shape for shape, _ in probes_of(model).batches]
-    took, shape = max(((step_ns(cost, shape) / NS_PER_S, shape) for shape in shapes), key=lambda pair: pair[0])
+    at_once, plans = model.scheduler.steps_per_plan, []
+    for shape, most in probes_of(model).batches:
+        alone, together = step_ns(cost, shape), step_ns(cost, shape, most)
+        forms = most * alone >= model.scheduler.gain_min * together  # else its requests run one by one
+        plans.append((together if forms else alone, shape, most if forms else 1))
+    took_ns, shape, pictures = max(plans, key=lambda plan: plan[0])
+    took = took_ns / NS_PER_S
     needed_s = PLANS * at_once * took
     if needed_s <= shutdown_s:
         return None
     frames = f", {shape.frames} frames" if shape.frames > 1 else ""
+    many = f", a batch of {pictures}," if pictures > 1 else ""
     steps = "a denoise step" if at_once == 1 else f"a denoise step, {at_once} of which are one plan,"
+    size = f"{shape.width}x{shape.height}{frames}{many}"
     return (
-        f"{steps} of {model.name} at {shape.width}x{shape.height}{frames} takes {took:.3g} s: to save a job on SIGTERM "
+        f"{steps} of {model.name} at {size} takes {took:.3g} s: to save a job on SIGTERM "
         f"takes up to {needed_s:.3g} s, and server.shutdown_s = {shutdown_s:g}. Raise it, or such a job does "
         "what is under way then once more"
     )
@@ -65,5 +72,8 @@ async def tell_long_steps(
     found = await stories(models, board, shutdown_s)
     for story in found:
         tell(story)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / LONG_STEPS).write_bytes(msgspec.json.encode(found))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LONG_STEPS).write_bytes(msgspec.json.encode(found))
+    except OSError as error:
+        tell(f"`headway doctor` will not know which steps are long: {error}")

@@ -10,9 +10,10 @@ from headway.cli.doctor_state import long_steps
 from headway.core.ids import NodeId
 from headway.core.messages import Report
 from headway.core.reports import ReplicaReport
+from headway.cost.diffusion import step_ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
-from headway.live.config_diffusion import DiffusionSettings, SyntheticDenoise, believed_cost
+from headway.live.config_diffusion import DiffusionSettings, SyntheticDenoise, believed_cost, probes_of
 from headway.live.long_steps import tell_long_steps, too_long
 from headway.live.stores import TelemetrySettings, Timeline
 from headway.sched.diffusion.params import DiffusionParams
@@ -53,6 +54,32 @@ def test_it_is_told_at_the_start_and_kept_for_the_doctor(tmp_path: Path, monkeyp
     asyncio.run(tell_long_steps([slow], board, 60.0, tmp_path / "state", said.append))
     assert len(said) == 1
     assert long_steps() == ()
+
+
+# SPEC F6: jobs of a batch are saved when its step is over, which takes longer than that of one
+@pytest.mark.parametrize(("batch_max", "gain_min", "seconds"), [(1, 1.05, None), (4, 1.05, 2.5), (4, 2.0, None)])
+def test_the_largest_batch_that_forms_is_what_must_fit(batch_max: int, gain_min: float, seconds: float | None) -> None:
+    scheduler = DiffusionParams(batch_max=batch_max, gain_min=gain_min)
+    found = msgspec.structs.replace(model(1000), scheduler=scheduler)
+    one = msgspec.structs.replace(believed_cost(found), floor_ns=0.0, token_ns=1.0)
+    longest = max(step_ns(one, shape) for shape, _ in probes_of(found).batches)
+    cost = msgspec.structs.replace(one, floor_ns=0.5e9, token_ns=0.5e9 / longest)  # 1 s alone, 2.5 s with four
+    story = too_long(found, cost, 4.5)
+    if seconds is None:
+        assert story is None
+    else:
+        assert story is not None
+        assert f", a batch of 4, takes {seconds:.3g} s" in story
+        assert "takes up to 5 s" in story
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    board = Board({NODE: "wan"}, Timeline(TelemetrySettings()), StepCostParams(), lambda *_: None)
+    said: list[str] = []
+    asyncio.run(tell_long_steps([], board, 5.0, tmp_path / "state", said.append))
+    assert len(said) == 1
+    assert "will not know" in said[0]
 
 
 @pytest.mark.parametrize("body", [None, "no JSON"])

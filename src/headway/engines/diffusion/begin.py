@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 
 from headway.core.errors import RequestError
 from headway.core.plans import NewDenoise
@@ -13,7 +14,7 @@ from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Embedding, Size, TakesMasks, TakesPictures
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.pictures import open_mask, open_picture
-from headway.engines.diffusion.rows import Edit, Row, read
+from headway.engines.diffusion.rows import BadCheckpoint, Edit, Row, read
 from headway.engines.diffusion.solver import Solver
 from headway.engines.diffusion.stages import Stages
 
@@ -55,7 +56,7 @@ class Beginner:
                 scale = request.guidance_scale or self._guidance_scale
                 wanted.update(dict.fromkeys(self._prompts(request, scale)))
         missing = [prompt for prompt in wanted if not self._cache.has(prompt, in_company=True)]
-        self._together = {}
+        self._together, self._prepared = {}, {}  # what rows that failed have left goes, whatever happens now
         if len(missing) > 1:
             self._together = dict(zip(missing, self._stages.encode(missing), strict=True))
             for prompt, embedding in self._together.items():
@@ -72,21 +73,10 @@ class Beginner:
         began = self._clock()
         solver = self.solver(request.steps, size, request.skipped_steps)
         if request.begun:
-            saved = read(request, self._loaded.model_hash, self._loaded.device)
-            solver.restore(saved.plain, saved.group("solver."))
-            edit = saved.group("edit.")
-            row = Row(
-                new.seq,
-                request,
-                size,
-                saved.tensors["latents"],
-                solver,
-                saved.group("positive."),
-                saved.group("negative.") or None,
-                scale,
-                saved.done,
-                Edit(edit["clean"], edit["noise"], edit["mask"]) if edit else None,
-            )
+            try:
+                row = self._resumed(new, size, solver, scale)
+            except (SafetensorError, KeyError, TypeError) as error:  # cut off, or something is missing in it
+                raise BadCheckpoint(f"unreadable ({type(error).__name__}: {error})") from error
             spent.resume_ns += self._clock() - began
             return row
         began = self._clock()
@@ -102,6 +92,23 @@ class Beginner:
             grid = torch.cat([family.noise(size, generator) for generator in generators])
             row.latents = solver.start(family.pack(grid.to(self._loaded.device)))
         return row
+
+    def _resumed(self, new: NewDenoise, size: Size, solver: Solver, scale: float) -> Row:
+        saved = read(new.request, self._loaded.model_hash, self._loaded.device)
+        solver.restore(saved.plain, saved.group("solver."))
+        edit = saved.group("edit.")
+        return Row(
+            new.seq,
+            new.request,
+            size,
+            saved.tensors["latents"],
+            solver,
+            saved.group("positive."),
+            saved.group("negative.") or None,
+            scale,
+            saved.done,
+            Edit(edit["clean"], edit["noise"], edit["mask"]) if edit else None,
+        )
 
     def solver(self, steps: int, size: Size, skipped: int) -> Solver:
         """A scheduler of its own for one request."""

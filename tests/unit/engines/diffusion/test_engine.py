@@ -229,6 +229,17 @@ def test_a_checkpoint_of_another_request_is_refused(other: dict[str, Any], engin
     assert [failure.code for failure in done.failed] == ["bad_checkpoint"]
 
 
+@pytest.mark.parametrize("harm", [lambda body: body[:-100], lambda body: body.replace(b'"latents"', b'"pigment"', 1)])
+def test_a_checkpoint_that_is_cut_off_or_lacks_a_part_fails_its_row_only(
+    harm: Callable[[bytes], bytes], engine: Make
+) -> None:  # SPEC F6
+    checkpoint = run(engine("flux"), [asked()], count=2, save=(0,)).made[0].made[0].body
+    harmed, well = (asked(begun=2, checkpoint=body) for body in (harm(checkpoint), checkpoint))
+    done = run(engine("flux"), [harmed, well], 2, 2)
+    assert [(failure.seq, failure.code) for failure in done.failed] == [(0, "bad_checkpoint")]
+    assert [row.seq for row in done.made] == [1]
+
+
 def test_a_checkpoint_of_other_weights_is_refused(engine: Make) -> None:
     checkpoint = run(engine("flux"), [asked()], count=2, save=(0,)).made[0].made[0].body
     done = run(engine("flux", seed=1), [asked(begun=2, checkpoint=checkpoint)], 2, 2)
