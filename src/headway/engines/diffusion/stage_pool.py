@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Final, Literal
 
@@ -105,13 +105,11 @@ class _Host:
 
     def __init__(self, order: HostOrder) -> None:
         self._link, theirs = socket.socketpair()
-        try:
-            with theirs:
-                command = [sys.executable, "-m", _MODULE, str(theirs.fileno())]
-                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),))
-        except BaseException:
-            self._link.close()
-            raise
+        with ExitStack() as undo, theirs:
+            undo.callback(self._link.close)
+            command = [sys.executable, "-m", _MODULE, str(theirs.fileno())]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),))
+            undo.pop_all()
         stdin = self.process.stdin
         if stdin is None:
             raise EngineError("a stage process has no stdin")
@@ -131,16 +129,17 @@ class _Host:
 
     def ask(self, message: Encode | Decode) -> Reply | None:
         """Its reply; None: it is gone. Waits for it to load first."""
+        reply = None
         try:
-            if self.ready() is None:
-                return None
-            send(self._link, message)
-            return self._reply()
+            if self.ready() is not None:
+                send(self._link, message)
+                reply = self._reply()
         except OSError:
             return None
-        except BaseException:  # in the middle of a message: the rest would be taken for the answer to the next one
-            self._hang_up()
-            raise
+        finally:
+            if reply is None:  # in the middle of a message the rest would be taken for the answer to the next one
+                self._hang_up()
+        return reply
 
     def _reply(self) -> Reply | None:
         body = receive(self._link)
@@ -178,13 +177,12 @@ class StagePool:
         self._threads = ThreadPoolExecutor(count, f"stage-{order.role}")
         self.hosts: list[_Host] = []
         self.replaced = self.peak_bytes = 0
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             for _ in range(count):
                 self.hosts.append(_Host(order))
                 self._free.put(self.hosts[-1])
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def held_bytes(self) -> int:
         """Of its processes, before they work. Waits for them. Raises EngineError where one died of loading."""
