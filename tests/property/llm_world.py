@@ -80,6 +80,11 @@ class WorldConfig:
     cancel_rate: float = 0.02
     odd_rate: float = 0.02  # freezes, waits for inputs, cache resets
     turns: int = 60
+    burst: int = 1  # arrivals at a time
+    urgencies: int = 4
+    endless_rate: float = 0.3  # requests that end at their limit only
+    picks_by_state: bool = False  # cancels hit those that are swapped out, held or stalled as often as those that run
+    lessons: int = 0  # steps that the belief has seen: with few it wants each to teach, and none is told to be alike
 
 
 ORDERS = ("fcfs", "priority", "shortest_predicted", "shortest_remaining", "least_slack", "lpm", "fair")
@@ -150,6 +155,7 @@ class World:
         self.rng, self.config = rng, config
         params, limits = config.params, config.limits
         belief = StepCost(StepCostParams(kv_bytes_per_block=config.kv_bytes_per_block, learn=False))
+        belief.observed = config.lessons
         self.machine = LlmMachine(params, limits, belief)
         self.engine = FakeEngine(limits.block_size)
         self.engine.knows_output = lambda seq: seq % 2 == 0
@@ -187,11 +193,11 @@ class World:
             prompt,
             rng.randint(1, 30),
             arrived_ns=self.now * TICK_NS,
-            urgency=rng.randint(0, 3),
+            urgency=rng.randint(0, self.config.urgencies - 1),
             tenant=f"t{rng.randint(0, 3)}",
             weight=rng.choice([1, 1, 2, 4]),
             seed=rng.randint(0, 1),
-            ignore_eos=rng.random() < 0.3,
+            ignore_eos=rng.random() < self.config.endless_rate,
             slo=slo,
             predicted=rng.choice([None, 5, 20]),
             hashes=hashes,
@@ -227,9 +233,19 @@ class World:
     def cancel(self) -> None:
         """End a random live request."""
         if self.live:
-            seq = self.rng.choice(list(self.live))
+            seq = self.rng.choice(self._candidates())
             self.over(self.stop(seq))
             assert self.machine.stop(seq, FinishReason.CANCELLED, self.now) is None
+
+    def _candidates(self) -> list[int]:
+        """Live ones; where states are picked first, those of one of them."""
+        if not self.config.picks_by_state:
+            return list(self.live)
+        by_state: dict[tuple[SeqState, bool], list[int]] = {}
+        for seq in self.live:
+            found = self.machine.state.seqs[seq]
+            by_state.setdefault((found.state, bool(found.slots)), []).append(seq)
+        return by_state[self.rng.choice(list(by_state))]
 
     def stop(self, seq: int) -> Ended:
         """Hook for the differential world."""
@@ -342,8 +358,9 @@ class World:
                 (config.odd_rate, self.odd),
             ):
                 if rng.random() < rate:
-                    act()
-                    self.check()
+                    for _ in range(config.burst if act == self.arrive else 1):
+                        act()
+                        self.check()
             self.thaw()
             self.turn()
             self.check()

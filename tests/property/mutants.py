@@ -10,21 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAY = """
-from random import Random
-from tests.property.differential import DifferentialWorld
-from tests.property.llm_world import ORDERS, World, random_config
-from tests.property.pool_model import PoolDriver
-for seed in range(700):
-    rng = Random(f"mutant-{seed}")
-    kind = World if seed % 3 == 0 else DifferentialWorld
-    kind(rng, random_config(rng, (ORDERS[seed % len(ORDERS)],))).play()
-    if seed % 20 == 0:
-        driver = PoolDriver(Random(seed), 12, weak=seed % 40 == 0)
-        for turn in range(400):
-            driver.turn()
-        driver.drain()
-"""
+ENOUGH = 2  # worlds that notice: one may do so by luck
 
 
 class Mutant(NamedTuple):
@@ -45,8 +31,8 @@ def load() -> tuple[Mutant, ...]:
 MUTANTS = load()
 
 
-def survives(mutant: Mutant | None) -> bool:
-    """True when the worlds notice nothing; None plays the tree as it is.
+def noticed(mutant: Mutant | None, enough: int = ENOUGH) -> list[str]:
+    """The worlds that notice, up to so many (0: all of them); None plays the tree as it is.
 
     Raises ValueError when the text to break is not there exactly once.
     """
@@ -61,5 +47,14 @@ def survives(mutant: Mutant | None) -> bool:
                 raise ValueError(f"{mutant.claim}: {mutant.old!r} occurs {text.count(mutant.old)} times")
             target.write_text(text.replace(mutant.old, mutant.new))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."]), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-c", PLAY]
-        return subprocess.run(command, cwd=copy, env=env, capture_output=True, check=False).returncode == 0
+        command = [sys.executable, "-m", "tests.property.mutant_worlds", str(enough)]
+        done = subprocess.run(command, cwd=copy, env=env, capture_output=True, check=False, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.splitlines()
+
+
+if __name__ == "__main__":  # how many worlds notice each
+    for one in MUTANTS:
+        if len(sys.argv) < 2 or one.claim in sys.argv[1:]:
+            print(f"{len(noticed(one, 0)):4}  {one.claim}", flush=True)  # noqa: T201  a command

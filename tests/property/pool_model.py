@@ -154,10 +154,14 @@ class PoolDriver:
         self.hits += len(hits)
         parent: Identity = pool.uid[hits[-1]] if hits else root
         above: Content | bytes | None = plain.cached[hits[-1]] if hits else root
-        for i in range(len(hits), len(parts)):
-            parent = pool.register_run(table, keys, raw, range(i, i + 1), parent, self.step)
-            above = plain.register(table[i], keys[i], above, pieces[i], self.step)
+        at = len(hits)
+        while at < len(parts):
+            run = range(at, rng.randint(at + 1, len(parts)))
+            parent = pool.register_run(table, keys, raw, run, parent, self.step)
+            for i in run:
+                above = plain.register(table[i], keys[i], above, pieces[i], self.step)
             assert (parent == BROKEN) == (above is None), "caching differs"
+            at = run.stop
         self.operations += len(hits) + 1 + len(fresh)
 
     def leave(self) -> None:

@@ -1,7 +1,7 @@
 """The random worlds notice when a rule of the scheduler is broken."""
 
 import pytest
-from tests.property.mutants import MUTANTS, ROOT, Mutant, survives
+from tests.property.mutants import ENOUGH, MUTANTS, ROOT, Mutant, noticed
 
 QUICK = ("blocks freed without a fence", "limit one step late", "no reservation at the cap")
 
@@ -16,15 +16,15 @@ def test_every_mutant_still_applies() -> None:
 # SPEC B8
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.claim in QUICK], ids=lambda m: m.claim)
 def test_the_worlds_catch(mutant: Mutant) -> None:
-    assert not survives(mutant)
+    assert len(noticed(mutant)) == ENOUGH
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.claim not in QUICK], ids=lambda m: m.claim)
 def test_the_worlds_catch_the_others_too(mutant: Mutant) -> None:
-    assert not survives(mutant)
+    assert len(noticed(mutant)) == ENOUGH
 
 
 @pytest.mark.slow
 def test_the_worlds_find_nothing_in_the_tree_as_it_is() -> None:
-    assert survives(None)
+    assert noticed(None) == []
