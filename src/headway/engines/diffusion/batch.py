@@ -10,9 +10,10 @@ from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
 from headway.engines.diffusion.rows import Row
 
-# Both passes of a guided step as one batch, up to so many tokens of a pass. Measured on the tiny model, CPU-ms per
-# picture of 64 tokens, joined and apart: one 250 and 385, two 205 and 262, four 189 and 200, eight 202 and 184.
-JOINED_TOKENS_MAX: Final = 256
+# Both passes of a guided step as one batch, up to so many tokens of a pass. Measured on the tiny model with memory that
+# is kept (`allocator`), apart over joined in CPU time: 1.43 with 64 tokens, 1.22 with 256, 1.15 and 1.12 with 512, 1.04
+# to 1.06 with 1024, 1.04 with 2048, 1.02 with 8192.
+JOINED_TOKENS_MAX: Final = 2048
 
 
 class Batcher:

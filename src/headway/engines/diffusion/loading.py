@@ -16,6 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 from headway.core.errors import ConfigError
+from headway.engines.diffusion.allocator import keep_freed_memory
 from headway.engines.diffusion.families.flux import FluxFamily
 from headway.engines.diffusion.families.pixart import PixArtFamily
 from headway.engines.diffusion.families.protocol import Family, Pipeline
@@ -80,6 +81,8 @@ def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | No
     wanted = settings.dtype if settings.dtype != "auto" else "bfloat16" if device.type == "cuda" else "float32"
     dtype = _DTYPES[wanted]
     torch.set_num_threads(settings.threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     for library in (transformers, diffusers):
         logs: Pipeline = library.utils.logging
         logs.set_verbosity_error()
