@@ -1,6 +1,6 @@
-"""Several rows in one forward pass: their latents side by side, a timestep each, and the pass that guides."""
+"""Several rows in one step: their latents side by side, a timestep each, and the pass that guides."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -8,7 +8,7 @@ import torch
 
 from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
-from headway.engines.diffusion.rows import Row
+from headway.engines.diffusion.rows import Edit, Row
 
 # Both passes of a guided step as one batch, up to so many tokens of a pass. Measured on the tiny model with memory that
 # is kept (`allocator`), apart over joined in CPU time: 1.43 with 64 tokens, 1.22 with 256, 1.15 and 1.12 with 512, 1.04
@@ -16,18 +16,31 @@ from headway.engines.diffusion.rows import Row
 JOINED_TOKENS_MAX: Final = 2048
 
 
+class _Batch(msgspec.Struct, frozen=True):
+    """What stays the same from step to step. `positive`: both embeddings, the negative half first, where joined."""
+
+    rows: list[Row]
+    counts: list[int]  # pictures of each
+    is_joined: bool
+    positive: Embedding
+    negative: Embedding | None
+    guidance: torch.Tensor | None  # [pictures], where the transformer takes it
+
+
 class Batcher:
-    """Runs forward passes. Embeddings of a batch are put together once, not at every step."""
+    """Runs steps. What a batch is given is put together once, not at every step."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._rows: list[Row] = []  # whose embeddings are put together
-        self._were_joined = False
-        self._stacked: tuple[Embedding, Embedding | None] = ({}, None)
+        self.forget()
 
     def forget(self) -> None:
-        """Drop the embeddings of the last batch."""
-        self._rows, self._stacked = [], ({}, None)
+        """Drop what the last batch was given."""
+        self._batch: _Batch | None = None
+        self._latents: torch.Tensor | None = None  # of a batch, side by side
+        self._views: list[torch.Tensor] = []  # the same as each row holds them
+        self._prediction: torch.Tensor | None = None  # of a batch, side by side
+        self._predictions: list[torch.Tensor] = []  # the same by row
 
     def predict(self, rows: Sequence[Row], pictures_max: int | None = None) -> list[torch.Tensor]:
         """What the transformer says of each row at its step, guided; one tensor per row. Rows are alike
@@ -39,17 +52,12 @@ class Batcher:
             if len(passes) > 1:
                 parts = [msgspec.structs.replace(first, latents=part) for part in torch.split(first.latents, passes)]
                 return [torch.cat([self.predict([part])[0] for part in parts])]
-        latents = _joined([row.solver.scaled(row.latents, row.done) for row in rows])
-        timesteps = torch.cat([row.solver.timesteps[row.done].expand(len(row.latents)) for row in rows])
-        guidance = None
-        if not family.is_guided_by_pairs:
-            scales = [row.guidance_scale for row in rows for _ in row.latents]
-            guidance = torch.tensor(scales, device=latents.device, dtype=torch.float32)
-        is_joined = self._is_joined(rows, len(latents))
-        positive, negative = self._embeddings(rows, is_joined)
+        batch = self._batch_of(rows)
+        latents, timesteps = self._inputs(rows)
+        positive, negative, guidance = batch.positive, batch.negative, batch.guidance
         if first.negative is None:
             prediction = family.forward(Work(latents, timesteps, positive, first.size, guidance))
-        elif is_joined:
+        elif batch.is_joined:
             both = Work(torch.cat([latents] * 2), torch.cat([timesteps] * 2), positive, first.size, guidance)
             low, high = family.forward(both).chunk(2)
             prediction = family.combine(high, low, first.guidance_scale)
@@ -57,7 +65,43 @@ class Batcher:
             high = family.forward(Work(latents, timesteps, positive, first.size, guidance))
             low = family.forward(Work(latents, timesteps, negative or {}, first.size, guidance))
             prediction = family.combine(high, low, first.guidance_scale)
-        return list(torch.split(family.output(prediction), [len(row.latents) for row in rows]))
+        self._prediction = family.output(prediction)
+        self._predictions = list(torch.split(self._prediction, batch.counts))
+        return self._predictions
+
+    def step(self, rows: Sequence[Row], predictions: Sequence[torch.Tensor], shown: Collection[int]) -> None:
+        """Latents after the step that these are the predictions of. Rows of one way through the noise make it together,
+        with the bits of each alone. `shown`: sequences that keep what they take the finished latents for."""
+        first, before = rows[0], [row.latents for row in rows]
+        if predictions is self._predictions and self._prediction is not None and self._latents is not None:
+            after = first.solver.step(self._prediction, self._latents, first.done)
+            for row in rows[1:]:
+                row.solver.follow(first.solver)
+            self._latents = after
+            self._views = list(torch.split(after, [len(latents) for latents in before]))
+        else:
+            self._latents = None
+            steps = zip(rows, predictions, before, strict=True)
+            self._views = [row.solver.step(prediction, latents, row.done) for row, prediction, latents in steps]
+        for row, prediction, latents, view in zip(rows, predictions, before, self._views, strict=True):
+            row.latents = view
+            row.clean = row.solver.clean(prediction, latents, row.done) if row.seq in shown else None
+            if row.edit is not None:
+                row.latents = _blended(row, row.edit)
+            row.done += 1
+
+    def _inputs(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Latents as the model takes them, and timesteps."""
+        first = rows[0]
+        if not _is_one_way(rows):
+            self._latents = None
+            latents = torch.cat([row.solver.scaled(row.latents, row.done) for row in rows])
+            return latents, torch.cat([row.solver.timesteps[row.done].expand(len(row.latents)) for row in rows])
+        if self._latents is None or not _are_same([row.latents for row in rows], self._views):
+            self._views = [row.latents for row in rows]
+            self._latents = _joined(self._views)
+        timesteps = first.solver.timesteps[first.done].expand(len(self._latents))
+        return first.solver.scaled(self._latents, first.done), timesteps
 
     def _is_joined(self, rows: Sequence[Row], pictures: int) -> bool:
         first = rows[0]
@@ -70,18 +114,21 @@ class Batcher:
         shapes = [{name: tensor.shape for name, tensor in part.items()} for part in _parts(rows)]
         return all(shape == shapes[0] for shape in shapes)
 
-    def _embeddings(self, rows: Sequence[Row], is_joined: bool) -> tuple[Embedding, Embedding | None]:
-        is_same = len(rows) == len(self._rows) and all(a is b for a, b in zip(rows, self._rows, strict=True))
-        if not is_same or is_joined != self._were_joined:
-            counts = [len(row.latents) for row in rows]
-            positive = [row.positive for row in rows]
-            negative = [row.negative for row in rows if row.negative is not None]
-            if is_joined:
-                self._stacked = stack([*negative, *positive], counts * 2), None
-            else:
-                self._stacked = stack(positive, counts), stack(negative, counts) if negative else None
-            self._rows, self._were_joined = list(rows), is_joined
-        return self._stacked
+    def _batch_of(self, rows: Sequence[Row]) -> _Batch:
+        if self._batch is not None and _are_same(rows, self._batch.rows):
+            return self._batch
+        counts = [len(row.latents) for row in rows]
+        is_joined = self._is_joined(rows, sum(counts))
+        positive = [row.positive for row in rows]
+        negative = [row.negative for row in rows if row.negative is not None]
+        guidance = None
+        if not self._family.is_guided_by_pairs:
+            scales = [row.guidance_scale for row in rows for _ in row.latents]
+            guidance = torch.tensor(scales, device=rows[0].latents.device, dtype=torch.float32)
+        given = stack([*negative, *positive], counts * 2) if is_joined else stack(positive, counts)
+        apart = stack(negative, counts) if negative and not is_joined else None
+        self._batch = _Batch(list(rows), counts, is_joined, given, apart, guidance)
+        return self._batch
 
 
 def alike(family: Family, rows: Sequence[Row]) -> list[list[Row]]:
@@ -125,3 +172,21 @@ def _parts(rows: Sequence[Row]) -> list[Embedding]:
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
+def _is_one_way(rows: Sequence[Row]) -> bool:
+    """Whether the rows are at the same step of the same way through the noise."""
+    first = rows[0]
+    return all(row.done == first.done and row.solver.is_like(first.solver) for row in rows[1:])
+
+
+def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
+
+
+def _blended(row: Row, edit: Edit) -> torch.Tensor:
+    """Outside of the mask the picture itself, at the noise level that the next step begins with."""
+    clean = edit.clean
+    if row.done + 1 < row.request.steps:
+        clean = row.solver.mixed(clean, edit.noise, row.done + 1)
+    return (1 - edit.mask) * clean + edit.mask * row.latents

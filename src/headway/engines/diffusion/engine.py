@@ -234,13 +234,7 @@ class DiffusionEngine:
                 self._fail(rows[0].seq, "out_of_memory", no_room(rows[0]))
             return
         self._room.ran(rows, most)
-        for row, prediction in zip(rows, predictions, strict=True):
-            before = row.latents
-            row.latents = row.solver.step(prediction, before, row.done)
-            row.clean = row.solver.clean(prediction, before, row.done) if row.seq in plan.show else None
-            if row.edit is not None:
-                row.latents = _blended(row)
-            row.done += 1
+        self._batcher.step(rows, predictions, plan.show)
 
     def _decodes(self, rows: Sequence[Row]) -> dict[int, Callable[[], Frames]]:
         """Begin the decodes of all rows that are complete."""
@@ -272,17 +266,6 @@ class DiffusionEngine:
         self._rows.pop(seq, None)
         self._failed.append(RowFailed(seq, code, message))
         release()
-
-
-def _blended(row: Row) -> torch.Tensor:
-    """Outside of the mask the picture itself, at the noise level that the next step begins with."""
-    edit = row.edit
-    if edit is None:
-        return row.latents
-    clean = edit.clean
-    if row.done + 1 < row.request.steps:
-        clean = row.solver.mixed(clean, edit.noise, row.done + 1)
-    return (1 - edit.mask) * clean + edit.mask * row.latents
 
 
 def _told(error: BaseException, words: str) -> tuple[str, str]:

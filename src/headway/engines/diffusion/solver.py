@@ -27,6 +27,9 @@ SERVED: Final = (
     "UniPCMultistepScheduler",
 )
 
+_STEP_ALONE: Final = ("DDIMScheduler", "EulerDiscreteScheduler", "FlowMatchEulerDiscreteScheduler")
+_COUNTERS: Final = ("_step_index", "is_scale_input_called")  # all that those remember
+
 
 class SolverState(msgspec.Struct, frozen=True):
     """What differs from a fresh instance: plain values by name, lists as `name.index`, tensors apart."""
@@ -59,6 +62,8 @@ class Solver:
         self.timesteps: torch.Tensor = scheduler.timesteps
         self._values: list[float] = [float(timestep) for timestep in scheduler.timesteps]
         self._fresh = _flat(scheduler)
+        self._way = (len(self._values), skipped)
+        self._remembers_steps = type(scheduler).__name__ not in _STEP_ALONE
 
     def value(self, step: int) -> float:
         """The timestep of a step, as a number."""
@@ -85,6 +90,17 @@ class Solver:
         """Latents after `step`."""
         after: torch.Tensor = self._scheduler.step(prediction, self.timesteps[step], latents, return_dict=False)[0]
         return after
+
+    def is_like(self, other: "Solver") -> bool:
+        """Whether a step of both is one of tensors side by side, for the same model and size: the same timesteps, and
+        nothing but their number remembered."""
+        return not self._remembers_steps and self._way == other._way
+
+    def follow(self, lead: "Solver") -> None:
+        """Be where a solver like this one is that has made a step for both."""
+        for name in _COUNTERS:
+            if hasattr(lead._scheduler, name):
+                setattr(self._scheduler, name, getattr(lead._scheduler, name))
 
     def clean(self, prediction: torch.Tensor, latents: torch.Tensor, step: int) -> torch.Tensor:
         """What the finished latents look like from before `step`, whose prediction this is.

@@ -125,3 +125,38 @@ def test_the_first_preview_is_the_same_whatever_a_solver_keeps(loaded: Any) -> N
     finally:
         found.pipeline.scheduler = scheduler
     assert (shown["data"] == shown["noise"]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [each for each in CONFIGURED if str(each.id).startswith(("DDIM", "Euler", "FlowMatch"))]
+)
+def test_a_step_of_rows_side_by_side_has_the_bits_of_each_alone(name: str, config: dict[str, Any]) -> None:
+    """SPEC F4: whoever shares a step ends where it would have ended alone, and can be saved and go on."""
+    torch.manual_seed(0)
+    latents = list(torch.randn(3, 1, 5, 7))
+    together, apart = ([solver(name, config)[1] for _ in latents] for _ in range(2))
+    assert all(each.is_like(together[0]) for each in together)
+    alone, lead = list(latents), together[0]
+    side_by_side = torch.cat(latents)
+    for step in range(STEPS - 1):
+        predictions = list(torch.randn(3, 1, 5, 7))
+        lead.scaled(side_by_side, step)
+        side_by_side = lead.step(torch.cat(predictions), side_by_side, step)
+        for each in together[1:]:
+            each.follow(lead)
+        for each, row in zip(apart, alone, strict=True):
+            each.scaled(row, step)
+        alone = [each.step(*row, step) for each, row in zip(apart, zip(predictions, alone, strict=True), strict=True)]
+        assert torch.equal(side_by_side, torch.cat(alone))
+        assert [each.state() for each in together] == [each.state() for each in apart]
+
+
+def test_solvers_that_remember_or_are_on_another_way_make_their_own_steps() -> None:
+    _, unipc = solver("UniPCMultistepScheduler", FLOW)
+    assert not solver("UniPCMultistepScheduler", FLOW)[1].is_like(unipc)
+    _, euler = solver("FlowMatchEulerDiscreteScheduler", {"shift": 3.0})
+    longer = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
+    longer.set_timesteps(STEPS + 1)
+    assert not Solver(longer).is_like(euler)
+    _, other = solver("FlowMatchEulerDiscreteScheduler", {"shift": 3.0})
+    assert not Solver(other._scheduler, skipped=1).is_like(euler)
