@@ -848,3 +848,11 @@ def test_a_degraded_job_is_as_far_as_what_runs(database: Database) -> None:  # S
     found = clients.find("job-1", None)
     assert found is not None
     assert (found.view().progress, found.left_ns) == (75, 2 * S)
+
+
+def test_jobs_of_a_model_that_starts_are_left_in_the_line(database: Database) -> None:  # SPEC M2
+    node, clients = tables(database)
+    clients.insert(new("job-1", model="late"), 0)
+    clients.insert(new("job-2"), 1)
+    assert [row.job for row in node.claimable(9, S, ["late"])[0]] == ["job-2"]
+    assert [row.job for row in node.claimable(9, S)[0]] == ["job-1", "job-2"]

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.integration.live_world import World, llm_replica, on_loop, running
+from tests.integration.live_world import MODEL, PICTURES, World, diffusion_replica, llm_replica, on_loop, running
 
+from headway.adapters.gateway.ports import ModelCard
 from headway.core.effects import Effect
 from headway.core.errors import EngineError, InvariantError
 from headway.core.events import Event, RequestArrived
 from headway.core.ids import NodeId
 from headway.core.request import FinishReason
+from headway.cost.llm import StepCostParams
 from headway.live.assemble import Recipe, build_node
+from headway.live.clock import Clock
 from headway.live.eventlog import replay
-from headway.live.run import FRONT
+from headway.live.run import FRONT, Live, Plan
+from headway.live.spec import SupervisorSettings
+from headway.live.stores import TelemetrySettings
 from headway.live.wire import Hello, encode
 from headway.sched.nodes import FrontConfig, FrontNode
 from headway.sched.registry import PolicyChoice
@@ -245,3 +250,39 @@ def test_a_recorded_run_replayed_through_fresh_nodes_gives_equal_effects(tmp_pat
         turns, differences = replay(build_node(recipe).node, tmp_path / f"{name}-1.events")
         assert differences == []
         assert turns > 30
+
+
+def test_a_model_is_served_as_soon_as_its_own_replica_is_ready() -> None:  # SPEC M2
+    async def test() -> None:
+        late = diffusion_replica("rep-1")
+        card = ModelCard(PICTURES, ("image",), 0, 0, 0, 0)
+        plan = Plan(
+            (llm_replica("rep-0"), late),
+            FrontConfig(),
+            None,
+            StepCostParams(),
+            TelemetrySettings(),
+            SupervisorSettings(drain_s=1.0),
+            pictures=(card,),
+        )
+        live = Live(plan, Clock(), lambda node, line: None)
+        served = live.serving
+        assert [model.id for model in served.starting()] == [MODEL, PICTURES]
+        seen: list[tuple[list[str], list[str]]] = []
+        known = live.board.on_ready
+
+        def note() -> None:
+            known()
+            seen.append(([one.id for one in served.models()], [one.id for one in served.starting()]))
+
+        live.board.on_ready = note
+        try:
+            await asyncio.wait_for(live.start(), 60)
+        finally:
+            await live.stop()
+        first, last = seen
+        assert len(first[0]) == len(first[1]) == 1
+        assert sorted((*first[0], *first[1])) == sorted((MODEL, PICTURES))
+        assert last == ([MODEL, PICTURES], [])
+
+    on_loop(test)

@@ -26,6 +26,7 @@ class Known(msgspec.Struct):
     phase: tuple[str, Ns] | None = None
     load_ns: Ns = 0
     lost: str | None = None  # why it is not there
+    was_ready: bool = False
     garbage: GarbageFigures | None = None  # of the incarnation that is there
 
 
@@ -35,15 +36,17 @@ class Board:
     def __init__(self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell) -> None:
         self.replicas = {node: Known(model) for node, model in models.items()}
         self.upstreams: dict[NodeId, ReplicaReport] = {}  # the last report of each
+        self.on_ready: Callable[[], None] = lambda: None  # a model has its first replica
         self._timeline, self._tell = timeline, tell
         self._belief = {node: StepCost(cost) for node in models}
 
     def phase(self, node: NodeId, phase: Phase) -> None:
         """A phase of loading."""
         known = self.replicas[node]
-        self._end_phase(node, known, phase.at_ns)
+        if phase.done >= 1.0 or known.phase is None or known.phase[0] != phase.name:
+            self._end_phase(node, known, phase.at_ns)
         if phase.done < 1.0:
-            known.phase = (phase.name, phase.at_ns)
+            known.phase = known.phase or (phase.name, phase.at_ns)
             self._tell(node, f"{phase.name}{': ' if phase.note else ''}{phase.note}")
         elif phase.note:
             self._tell(node, phase.note)
@@ -53,7 +56,9 @@ class Board:
         known = self.replicas[node]
         known.incarnation, known.limits, known.load_ns, known.lost = incarnation, ready.limits, ready.load_ns, None
         known.report = known.garbage = None
-        self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s")
+        known.was_ready = True
+        self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s: {known.model} is served")
+        self.on_ready()
 
     def lost(self, node: NodeId, incarnation: int, reason: str) -> None:
         """It is gone."""
@@ -93,6 +98,20 @@ class Board:
     def serving(self, model: str) -> list[NodeId]:
         """The replicas of a model that are there."""
         return [node for node, known in self.replicas.items() if known.model == model and known.incarnation]
+
+    def has_been_ready(self, model: str) -> bool:
+        """A replica of it is there, or was."""
+        return any(known.was_ready for known in self.replicas.values() if known.model == model)
+
+    def why_not(self, model: str, now_ns: Ns) -> str:
+        """Why a model has no replica that is there: how the first one was lost, or what it does since when."""
+        node, known = next((node, known) for node, known in self.replicas.items() if known.model == model)
+        if known.lost is not None:
+            return known.lost
+        if known.phase is None:
+            return "it is loading"
+        name, since_ns = known.phase
+        return f"{node} has been in phase '{name}' for {ms_from_ns(now_ns - since_ns) / 1000:.0f} s"
 
     def _end_phase(self, node: NodeId, known: Known, at_ns: Ns) -> None:
         if known.phase is not None:

@@ -96,25 +96,24 @@ def warm_up_denoiser(
     start: DenoiseCoefficients,
     clocks: Clocks | None = None,
     room: int | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Warm:
-    """Run all of it. Patch, stride, text tokens and passes of `start` stay in the cost that fits.
+    """Run all of it; `tell` hears of each warm shape. Patch, stride, text tokens, passes of `start` stay in the cost.
 
     Raises EngineError; a batch that has no room, or by what smaller ones held would need more than `room` bytes, caps
     its shape instead. One picture without room is an error.
     """
     measured: list[Measured] = []
-    caps: list[tuple[DenoiseShape, int]] = []
-    shapes: list[WarmShape] = []
+    caps, shapes = list[tuple[DenoiseShape, int]](), list[WarmShape]()
     watch, number = clocks or Clocks(), 1
     for shape, largest in probes.batches:
         fit, first_ns = 0, _first_ns(Bench(engine, probes, watch), shape, number - 1)
         for pictures in batch_sizes(largest):
             is_usual = shape == probes.batches[0][0]
-            is_measured = pictures == 1 or (pictures == largest and is_usual)
             try:
                 if pictures > 1 and room is not None:
                     _check_room(engine, measured, _request(probes, shape, pictures, number), start, room)
-                if is_measured:
+                if pictures == 1 or (pictures == largest and is_usual):
                     measured.append(_measured(Bench(engine, probes, watch), shape, pictures, number))
                 else:
                     _run(engine, [_request(probes, shape, pictures, number, 1)])
@@ -131,6 +130,7 @@ def warm_up_denoiser(
         price = (*checkpoint_ns(engine, _request(probes, shape, 1, number)), max(0, first_ns - alone.once_ns))
         number += _RUNS + 1
         shapes.append(WarmShape(*shape_sides(shape), fit, *price))
+        tell(f"{shapes[-1].words} ({len(shapes)} of {len(probes.batches)})")
     cost = fitted(measured, msgspec.structs.replace(start, joined_tokens_max=_limits(engine).joined_tokens_max))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None

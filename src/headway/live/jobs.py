@@ -8,7 +8,7 @@ import logging
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,7 @@ _SWEPT_AT_ONCE: Final = 100
 
 
 class JobDesk:
-    """Opened before HTTP is, begun when replicas are ready, stopped before they are."""
+    """Opened before HTTP is, begun before replicas are ready, stopped before they are."""
 
     def __init__(
         self,
@@ -69,6 +69,8 @@ class JobDesk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs = JobRuns(front, self._tables, self.store, self.feed, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
+        self._table.starting = lambda: self.starting()
+        self.starting: Callable[[], Sequence[str]] = tuple  # models that are not ready yet: their jobs wait
         self.tokens = TokenMeter(self._tables, self.now_ns)
         self._answers = AnswerDesk(self._tables, self.now_ns, settings.answers_ns)
         self._states: list[tuple[str, int]] = []

@@ -93,11 +93,12 @@ class TableDriver:
 
     def __init__(self, tables: Tables, feed: Feed, now_ns: Callable[[], Ns], made: Made) -> None:
         self._tables, self._feed, self._now_ns, self._made = tables, feed, now_ns, made
+        self.starting: Callable[[], Sequence[str]] = tuple  # models whose jobs are not to be claimed yet
 
     def perform(self, effect: TableEffect) -> None:
         """Begin it; the answer is fed when it is there."""
-        asked_ns = self._now_ns()
-        future = self._tables.ask(lambda: self._do(effect, asked_ns))
+        asked_ns, starting = self._now_ns(), self.starting()
+        future = self._tables.ask(lambda: self._do(effect, asked_ns, starting))
         future.add_done_callback(lambda done: self._done(effect, done))
 
     def _done(self, effect: TableEffect, done: "asyncio.Future[Callable[[Ns], JobEvent] | None]") -> None:
@@ -115,12 +116,12 @@ class TableDriver:
         if answer is not None:
             self._feed(answer)
 
-    def _do(self, effect: TableEffect, asked_ns: Ns) -> Callable[[Ns], JobEvent] | None:
+    def _do(self, effect: TableEffect, asked_ns: Ns, starting: Sequence[str]) -> Callable[[Ns], JobEvent] | None:
         """In the table's thread."""
         node, outbox, now_ns = self._tables.node, self._tables.outbox, self._now_ns()
         match effect:
             case ReadRows():
-                rows, has_more = node.claimable(effect.limit, now_ns)
+                rows, has_more = node.claimable(effect.limit, now_ns, starting)
                 return lambda at_ns: RowsSeen(at_ns, "table", tuple(rows), has_more)
             case WatchRows():
                 lost, saves = node.watch(effect)

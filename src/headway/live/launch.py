@@ -208,9 +208,9 @@ class Running:
 
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""
-        await self.live.start()
         if self._jobs is not None:
             self._jobs.begin()
+        await self.live.start()
         await self.live.upstreams.heard(UPSTREAMS_WAIT_S)
         await server.until_started()
         if self._config.server.processes > 1:
@@ -242,6 +242,7 @@ class Running:
         config, live = self._config, self.live
         jobs = JobDesk(config.jobs, config.storage, live.serving, live.clock, config.server.shutdown_s)
         jobs.replicas = lambda model: painters.get(model, 1)
+        jobs.starting = lambda: [model.id for model in live.serving.starting()]
         await jobs.open()
         self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held
         self.live.serving.on_record(jobs.observe)

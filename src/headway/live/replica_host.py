@@ -19,7 +19,7 @@ from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost
 from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
-from headway.core.units import Ns, ns_from_s
+from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm, room_beside, warmed
 from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
@@ -156,7 +156,8 @@ class Replica:
             self._tell("warm-up", 0.0, "")
             pipeline = spec.diffusion.pipeline
             room = None if pipeline is None else room_beside(pipeline, engine)  # before anything has run
-            warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start, room=room))
+            told = self._timed("warm-up")
+            warm = await thread.call(lambda: warm_up_denoiser(engine, probes, start, room=room, tell=told))
             if pipeline is not None:
                 warm = warm.within(room, pipeline.pictures_max)
             self._tell("warm-up", 1.0, warm.words)
@@ -193,6 +194,17 @@ class Replica:
     def _tell(self, phase: str, done: float, note: str) -> None:
         """Report a phase of loading, from any thread."""
         self._loop.call_soon_threadsafe(self._link.send, Phase(phase, done, self._clock.now_ns(), note))
+
+    def _timed(self, phase: str) -> Callable[[str], None]:
+        """What tells of a part of a phase, and of the time since the part before."""
+        before_ns = self._clock.now_ns()
+
+        def tell(part: str) -> None:
+            nonlocal before_ns
+            since_ns, before_ns = before_ns, self._clock.now_ns()
+            self._tell(phase, 0.0, f"{part}: {s_from_ns(before_ns - since_ns):.1f} s")
+
+        return tell
 
     def _every(self, interval_s: float, call: Callable[[], None]) -> None:
         def again() -> None:

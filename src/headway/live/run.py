@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headway.adapters.gateway.ports import ModelCard
+from headway.adapters.gateway.ports import ModelCard, Starting
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.effects import End, ErrorOut
@@ -105,7 +105,9 @@ class Live:
         )
         self._relays = _relays(plan)
         self.relaying, self.upstreams = self._relay(plan, tell)
-        self.serving.attach(self._wiring, ())  # HTTP answers while models load: /health, and 503 on /ready
+        self.serving.attach(self._wiring, ())  # HTTP answers while models load, for those that are ready
+        self.serving.starting = self._starting
+        self.board.on_ready = lambda: self.serving.attach(self._wiring, self._cards())
 
     def _feed_control(self, make: Callable[[Ns], Event]) -> None:
         self._drivers[1].feed(make)
@@ -144,11 +146,11 @@ class Live:
         self._drivers[1].feed(lambda at_ns: DrainAsked(at_ns, "it was taken out", node, False))
 
     async def start(self) -> None:
-        """Start the replicas and wait until every one is ready. Raises EngineError with the reason when one cannot."""
+        """Start the replicas, which serve as soon as each is ready, and wait for all. Raises EngineError with the
+        reason when one cannot."""
         if self._plan.relays:
             await self.upstreams.start()
         await self.supervisor.start()
-        self.serving.attach(self._wiring, self._cards())
 
     async def start_fronts(self, address: Address, gateway: GatewaySettings, times: HttpTimes) -> None:
         """Start the further gateway processes, and wait for them. Raises EngineError when one cannot start."""
@@ -220,7 +222,7 @@ class Live:
         for known in self.board.replicas.values():
             if known.limits is not None:
                 limits.setdefault(known.model, known.limits)
-        created = unix_s()
+        created = self._relays.created
         return [
             ModelCard(
                 id=model,
@@ -233,7 +235,16 @@ class Live:
                 root=model,
             )
             for model, found in limits.items()
-        ] + list(self._plan.pictures)
+        ] + [card for card in self._plan.pictures if self.board.has_been_ready(card.id)]
+
+    def _starting(self) -> list[Starting]:
+        made = {card.id: card.modalities for card in self._plan.pictures}
+        models = dict.fromkeys(known.model for known in self.board.replicas.values())
+        return [
+            Starting(model, made.get(model, ("text",)), self.board.why_not(model, self._clock.now_ns()))
+            for model in models
+            if not self.board.has_been_ready(model)
+        ]
 
 
 def _relays(plan: Plan) -> Relays:

@@ -13,6 +13,7 @@ from headway.adapters.gateway.ports import (
     ModelCard,
     OwnModels,
     RecordSink,
+    Starting,
     Stats,
     TokenStream,
     TraceShape,
@@ -87,6 +88,7 @@ class LiveServing:
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.explain: Callable[[Request], Explanation] = _unattached
         self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request))
+        self.starting: Callable[[], Sequence[Starting]] = tuple  # models whose first replica is not ready yet
         self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
         self.held: Callable[[], tuple[str, ...]] = tuple  # models whose jobs are not begun
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
@@ -135,7 +137,7 @@ class LiveServing:
     # Serving: views
 
     def models(self) -> Sequence[ModelCard]:
-        """Every model of our own engines."""
+        """Every model of our own engines that has been ready."""
         return self._cards
 
     def accounts(self) -> Sequence[tuple[AccountView, float]]:
@@ -186,12 +188,9 @@ class LiveServing:
 
     def ready(self) -> tuple[bool, str]:
         """Whether every model has a replica."""
-        for card in self._cards:
-            if not self._board.serving(card.id):
-                reasons = [known.lost for known in self._board.replicas.values() if known.model == card.id]
-                return False, f"no replica of {card.id} is ready: {reasons[0] or 'it is loading'}"
-        if self._board.replicas and not self._cards:
-            return False, "no model is loaded yet"
+        for model in dict.fromkeys(known.model for known in self._board.replicas.values()):
+            if not self._board.serving(model):
+                return False, f"no replica of {model} is ready: {self._board.why_not(model, self.now_ns())}"
         return self.directory.ready()
 
     async def reset_prefix_cache(self) -> bool:

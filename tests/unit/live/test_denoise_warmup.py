@@ -104,7 +104,9 @@ class Watched(SyntheticDenoiser):
 # SPEC F8
 def test_every_shape_has_run_in_every_batch_size_up_to_its_largest() -> None:
     engine = Watched(DenoiserParams(step_ns=1))
-    warm = warm_up_denoiser(engine, Probes(((SMALL, 12), (LARGE, 8), (DenoiseShape(96, 64), 1)), "png"), START)
+    probes, told = Probes(((SMALL, 12), (LARGE, 8), (DenoiseShape(96, 64), 1)), "png"), list[str]()
+    warm = warm_up_denoiser(engine, probes, START, tell=told.append)
+    assert told == ["64x64 up to 12 (1 of 3)", "128x128 up to 8 (2 of 3)", "64x96 up to 1 (3 of 3)"]
     assert engine.ran == {(64, 64): {1, 2, 3, 4, 5, 6, 7, 8, 12}, (128, 128): {1, 2, 3, 4, 5, 6, 7, 8}, (96, 64): {1}}
     assert (warm.caps, engine.held) == ((), 0)
 

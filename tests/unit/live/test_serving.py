@@ -1,4 +1,5 @@
 import asyncio
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -14,14 +15,14 @@ from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
 from headway.core.reports import PoolFigures, PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, Request, SamplingParams, TraceContext
-from headway.core.units import NS_PER_MS, Ns
+from headway.core.units import NS_PER_MS, NS_PER_S, Ns
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.replica_desk import ReplicaDesk
 from headway.live.serving import LiveServing, Wiring
 from headway.live.stores import TelemetrySettings, Timeline
-from headway.live.wire import Ready
+from headway.live.wire import Phase, Ready
 
 FRONT, REP, R, MODEL = NodeId("front"), NodeId("rep-0"), RequestId("req-1"), ModelId("m")
 UP = NodeId("up-a")
@@ -183,6 +184,11 @@ def test_a_replicas_accounts_carry_the_age_of_its_report() -> None:
 def test_ready_follows_the_replicas_and_says_why_not() -> None:
     world = World()
     assert world.serving.ready() == (False, "no replica of m is ready: it is loading")
+    since_ns = world.clock.now_ns() - 12 * NS_PER_S
+    world.board.phase(REP, Phase("warm-up", 0.0, since_ns))
+    world.board.phase(REP, Phase("warm-up", 0.0, since_ns + NS_PER_S, "64x64 up to 4: 1.0 s"))  # the phase goes on
+    why = world.serving.ready()[1]
+    assert re.search(r"rep-0 has been in phase 'warm-up' for 1\d s", why), why
     world.there()
     assert world.serving.ready()[0]
     world.board.lost(REP, 1, "killed")

@@ -123,6 +123,14 @@ class Stats(msgspec.Struct, frozen=True):
     held: tuple[str, ...] = ()  # models whose queue of jobs is paused; `*`: all
 
 
+class Starting(msgspec.Struct, frozen=True):
+    """A model of our own engines whose first replica is not ready yet, and what that one does."""
+
+    id: str
+    modalities: tuple[str, ...]
+    doing: str
+
+
 class TokenStream(Protocol):
     """The answer of one sequence: Admitted if it was degraded, Delivers without gap, then exactly one End."""
 
@@ -177,6 +185,7 @@ class Serving(Protocol):
     drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
     explain: Callable[[Request], Explanation]  # where a request would go now, and whether it would be let in
     foresee: Foresee
+    starting: Callable[[], Sequence[Starting]]  # models of our own engines that have not been ready yet
 
     def now_ns(self) -> Ns:
         """The run's clock."""
@@ -199,7 +208,7 @@ class Serving(Protocol):
         ...
 
     def models(self) -> Sequence[ModelCard]:
-        """Every model, in the order of the configuration."""
+        """Every model that has been ready, in the order of the configuration."""
         ...
 
     @property
@@ -228,7 +237,7 @@ class Serving(Protocol):
         ...
 
     def ready(self) -> tuple[bool, str]:
-        """Whether requests can be served now, and why not."""
+        """Whether requests for every model can be served now, and why not."""
         ...
 
     async def reset_prefix_cache(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, checked_id
-from headway.adapters.gateway.ports import ModelCard, NamedModel, Serving
+from headway.adapters.gateway.ports import ModelCard, NamedModel, Serving, Starting
 from headway.adapters.gateway.prompts import (
     Encoder,
     Prompt,
@@ -88,13 +88,28 @@ class Models:
         self._serving, self._tokenizers = serving, tokenizers
 
     def card(self, name: str) -> ModelCard:
-        """Return a model's card. Raises RequestError 404."""
+        """Return a model's card. Raises RequestError 404; CapacityError 503 while it starts."""
         answering = self._serving.directory.answering(name)
         for card in self._serving.models():
             if card.id == answering:
                 return card
+        for model in self._serving.starting():
+            if model.id == answering:
+                raise _still_starting(model)
         self.require_loaded()
         raise unknown_model(name)
+
+    def only(self, kind: str) -> ModelCard | list[str]:
+        """Return the one model that generates `kind`, or the names of all that do when that is not one. Raises
+        CapacityError while it starts."""
+        self.require_loaded()
+        there = [card for card in self._serving.models() if kind in card.modalities]
+        coming = [model for model in self._serving.starting() if kind in model.modalities]
+        if len(there) + len(coming) != 1:
+            return [*(card.id for card in there), *(model.id for model in coming)]
+        if coming:
+            raise _still_starting(coming[0])
+        return there[0]
 
     def named(self, name: str) -> NamedModel | None:
         """Return what the name stands for beside the models of our own engines."""
@@ -119,15 +134,19 @@ class Models:
         """Return the named model; without a name the only text model there is."""
         if name is not None:
             return self.text(name)
-        self.require_loaded()
-        names = [card.id for card in self._serving.models() if "text" in card.modalities]
-        if len(names) != 1:
+        found = self.only("text")
+        if isinstance(found, list):
             raise RequestError(
-                f"Missing required parameter: `model`; one of {names}.",
+                f"Missing required parameter: `model`; one of {found}.",
                 code="missing_required_parameter",
                 param="model",
             )
-        return self.text(names[0])
+        return self.text(found.id)
+
+
+def _still_starting(model: Starting) -> CapacityError:
+    why = f"The model `{model.id}` is starting: {model.doing}. Others may answer already: GET /v1/models."
+    return CapacityError(why, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)
 
 
 def unknown_model(name: str) -> RequestError:

@@ -62,11 +62,11 @@ class NodeTable:
         back = mine.values(owner=None, state=waiting_state(), failures=one_less())  # nobody's fault
         return self._database.run(lambda c: c.execute(back).rowcount)
 
-    def claimable(self, limit: int, now_ns: Ns) -> tuple[list[JobRow], bool]:
-        """The first rows that may be claimed, and whether there are more."""
+    def claimable(self, limit: int, now_ns: Ns, starting: Sequence[str] = ()) -> tuple[list[JobRow], bool]:
+        """The first rows that may be claimed, and whether there are more; none of models that are `starting`."""
         found = (
             select(*NODE_COLUMNS)
-            .where(is_free(now_ns))
+            .where(is_free(now_ns), jobs.c.model.not_in(starting))
             .order_by(jobs.c.urgency.desc(), jobs.c.position, jobs.c.id)
             .limit(limit + 1)
         )

@@ -14,6 +14,7 @@ from headway.adapters.gateway.ports import (
     ModelCard,
     OwnModels,
     RecordSink,
+    Starting,
     Stats,
     TraceShape,
 )
@@ -99,6 +100,7 @@ class FakeServing:
         self.step_s = 0.0
         self.is_ready = (True, "")
         self.is_loaded = True
+        self.starting: Callable[[], Sequence[Starting]] = tuple
         self.fail_after: tuple[int, ErrorOut] | None = None
         self.requests: list[LlmRequest] = []
         self.streams: dict[RequestId, FakeStream] = {}

@@ -1,6 +1,7 @@
 import pytest
 from tests.unit.adapters.gateway.fakes import EOS, MODEL, FakeServing, chat, get, post, toy_tokenizer
 
+from headway.adapters.gateway.ports import Starting
 from headway.adapters.gateway.settings import GatewaySettings
 
 TOY = toy_tokenizer()
@@ -75,6 +76,24 @@ def test_while_all_models_load_nobody_is_told_that_one_does_not_exist() -> None:
         reply = post(serving, body, path)
         assert (reply.status, reply.json()["error"]["code"]) == (503, "no_replica")
         assert int(reply.headers["retry-after-ms"]) > 0
+
+
+def test_a_model_that_starts_is_named_with_what_it_does_while_others_answer() -> None:
+    # SPEC M2
+    serving = FakeServing(TOY)
+    serving.starting = lambda: [Starting("late", ("text",), "rep-1 has been in phase 'warm-up' for 12 s")]
+    assert post(serving, chat()).status == 200
+    reply = post(serving, {**chat(), "model": "late"})
+    assert (reply.status, reply.json()["error"]["code"], reply.headers["retry-after"]) == (503, "no_replica", "2")
+    assert "`late` is starting: rep-1 has been in phase 'warm-up' for 12 s" in reply.json()["error"]["message"]
+    assert [card["id"] for card in get(serving, "/v1/models").json()["data"]] == [MODEL]
+    assert get(serving, "/v1/models/late").status == 503
+    assert post(serving, {**chat(), "model": "other"}).status == 404
+    unnamed = post(serving, {"prompt": "x"}, "/tokenize")  # which of two it is does not depend on when one asks
+    assert (unnamed.status, unnamed.json()["error"]["param"]) == (400, "model")
+    serving.is_loaded = False
+    serving.is_ready = (False, "no replica of late is ready")
+    assert post(serving, {"prompt": "x"}, "/tokenize").status == 503
 
 
 def test_estimates_cover_all_choices_and_carry_a_price() -> None:

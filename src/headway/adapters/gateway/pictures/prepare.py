@@ -99,13 +99,12 @@ class PicturePreparer:
                 made = ", ".join(card.modalities)
                 raise invalid("model", f"The model `{name[:256]}` generates {made}, not {kind}.")
             return card
-        self._models.require_loaded()
-        cards = [card for card in self._serving.models() if kind in card.modalities]
-        if len(cards) != 1:
-            there = f"one of {[card.id for card in cards]}" if cards else f"no model here generates {kind}"
+        found = self._models.only(kind)
+        if isinstance(found, list):
+            there = f"one of {found}" if found else f"no model here generates {kind}"
             message = f"Missing required parameter: `model`; {there}."
             raise RequestError(message, code="missing_required_parameter", param="model")
-        return cards[0]
+        return found
 
     def _asked(self, body: DiffusionBody, card: ModelCard, files: Files, caller: Caller, digest: bytes) -> Asked:
         looks = card.pictures

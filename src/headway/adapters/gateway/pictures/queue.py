@@ -61,6 +61,7 @@ class QueueRoutes:
         cards = self._serving.models()
         known = [card.id for card in cards if card.pictures is not None]
         others = [line.model for line in found.lines] + [hold.model for hold in found.holds]
+        others += [model.id for model in self._serving.starting()]
         known += [name for name in dict.fromkeys(others) if name not in known]
         if model not in known:
             if not cards:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from tests.unit.adapters.gateway.pictures.fakes import FILMER, KEYED, PAINTER, Studio
 
+from headway.adapters.gateway.ports import Starting
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
 
 
@@ -61,6 +62,20 @@ def test_while_models_load_nobody_says_that_one_does_not_exist() -> None:
         early = await studio.post("/v1/queue/pause", {"model": FILMER})
         assert (early.status, early.json()["error"]["code"]) == (503, "no_replica")
         assert (await studio.post("/v1/queue/pause", {})).status == 200  # of every model it needs to know none
+
+    run(test)
+
+
+def test_the_queue_of_a_model_that_starts_can_be_paused_and_its_pictures_wait() -> None:  # SPEC M2
+    async def test() -> None:
+        studio = Studio()
+        studio.painter.cards = [card for card in studio.painter.cards if card.id != FILMER]
+        studio.painter.starting = lambda: [Starting(FILMER, ("video",), "it is loading")]
+        assert (await studio.post("/v1/queue/pause", {"model": FILMER})).status == 200
+        for body in ({"model": FILMER, "prompt": "x"}, {"prompt": "x"}):
+            early = await studio.post("/v1/videos", body)
+            assert (early.status, early.json()["error"]["code"]) == (503, "no_replica")
+            assert f"`{FILMER}` is starting: it is loading" in early.json()["error"]["message"]
 
     run(test)
 
