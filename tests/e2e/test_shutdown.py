@@ -65,6 +65,8 @@ def test_answers_that_do_not_fit_end_with_a_clean_error() -> None:
         assert "[DONE]" not in events
         assert 0.4 < went_on_s < 5
         ended_in_order(server, replicas)
+        assert [line for line in server.errors if "2 answer(s) did not end in time" in line], server.errors
+        assert not [line for line in server.errors if "uvicorn" in line], server.errors
 
 
 def test_clients_that_read_nothing_and_idle_connections_do_not_hold_the_end() -> None:

@@ -559,6 +559,18 @@ def test_an_orderly_end_within_a_long_step_loses_that_step_and_nothing_else(tmp_
     on_desk(tmp_path, second, rare)
 
 
+def test_an_orderly_end_says_what_becomes_of_jobs_that_run(tmp_path: Path) -> None:  # SPEC H3
+    async def test() -> None:
+        async with desk(tmp_path) as rig:
+            rig.painter.hold(7)
+            await rig.jobs.create(rig.new("video_1"))
+            await rig.at("video_1", 70)
+            assert await rig.desk.stop(10.0) == "jobs that ran go on at the next start: video_1 from step 8"
+            assert await rig.desk.stop(10.0) == ""
+
+    asyncio.run(test())
+
+
 def test_a_gateway_that_ends_within_a_long_step_gives_its_jobs_back_at_once(tmp_path: Path, shared_table: str) -> None:
     # SPEC H3: nobody waits for a lease, and what was saved before is not done again
     async def test() -> None:

@@ -22,8 +22,8 @@ from headway.core.effects import WakeAt
 from headway.core.errors import CapacityError
 from headway.core.events import TimerFired
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import ModelId
-from headway.core.job_effects import JobEffect, SendHook, StartJob, StopJob, SweepObjects
+from headway.core.ids import ModelId, RequestId
+from headway.core.job_effects import JobEffect, RequeueRow, SaveCheckpoint, SendHook, StartJob, StopJob, SweepObjects
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
 from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.live.clock import Clock, unix_s
@@ -76,6 +76,8 @@ class JobDesk:
         self._states: list[tuple[str, int]] = []
         self._held: tuple[str, ...] = ()
         self._states_ns: Ns = 0  # when they were read
+        self._saved: dict[RequestId, int] = {}  # of what runs: the last step that is kept
+        self._handed: dict[RequestId, int] = {}  # back in the line, since `stop` began
         self.replicas: Callable[[ModelId], int] = lambda _: 1  # that serve a model: for `eta_s`
 
     def now_ns(self) -> Ns:
@@ -127,9 +129,10 @@ class JobDesk:
         """Claim jobs from now on."""
         self.feed(lambda at_ns: TableOpened(at_ns, "start"))
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float) -> str:
         """Save and hand back what runs, at most `grace_s`; what is not saved by then is handed back all the same, to go
-        on from the checkpoint before."""
+        on from the checkpoint before. Returns what became of it, for people; nothing when nothing ran."""
+        self._handed.clear()
         self.feed(lambda at_ns: DrainBegan(at_ns, "stop"))
         deadline = self._loop.time() + grace_s
         while not self._node.is_idle and self._loop.time() < deadline:
@@ -140,11 +143,12 @@ class JobDesk:
         try:
             left = await self._tables.ask(self._tables.node.give_back)
         except CapacityError as error:
-            log.warning("jobs that run here go on when their leases are over: %s", error)
-            return
+            return f"jobs that run here go on when their leases are over: {error}"
         if left:
             story = "%d jobs could not be saved within server.shutdown_s = %g s: they go on from their last checkpoints"
             log.warning(story, left, grace_s)
+        kept = [f"{job} from step {step}" for job, step in self._handed.items()]
+        return f"jobs that ran go on at the next start: {', '.join(kept)}" if kept else ""
 
     async def close(self) -> None:
         """Once nothing runs any more: write what is still to be metered, and let go of the table."""
@@ -170,14 +174,20 @@ class JobDesk:
                 event = self._inbox.popleft()(self._last_ns)
                 if isinstance(event, RowClosed | RowLost):
                     self._runs.over(event)
+                    self._saved.pop(event.job, None)
                 for effect in self._node.handle(event):
                     self._perform(effect)
         finally:
             self._is_feeding = False
 
     def _perform(self, effect: JobEffect) -> None:
+        if isinstance(effect, SaveCheckpoint):
+            self._saved[effect.job] = effect.done
+        elif isinstance(effect, RequeueRow):
+            self._handed[effect.job] = 0 if effect.forgets else self._saved.get(effect.job, 0)
         match effect:
             case StartJob():
+                self._saved[effect.row.job] = effect.row.begun
                 self._runs.start(effect)
             case StopJob():
                 self._runs.stop(effect)

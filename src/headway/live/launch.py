@@ -191,6 +191,7 @@ class Running:
             jobs = asyncio.create_task(self._stop_jobs())
             fronts = self.live.stop_fronts(self._config.server.shutdown_s + FRONTS_GRACE_S)
             await asyncio.gather(http, fronts, jobs, return_exceptions=True)
+            self._said(f"{server.cut} answer(s) did not end in time: cut off as shutting_down" if server.cut else "")
             await self.live.stop()
             if self._jobs is not None:
                 await self._jobs.close()  # after what the end of the replicas has ended is metered
@@ -204,7 +205,11 @@ class Running:
     async def _stop_jobs(self) -> None:
         """Save and hand back what runs, while clients get the rest of their answers."""
         if self._jobs is not None:
-            await self._jobs.stop(self._config.server.shutdown_s)
+            self._said(await self._jobs.stop(self._config.server.shutdown_s))
+
+    def _said(self, words: str) -> None:
+        if words:
+            self._tell(NodeId("serve"), words)
 
     async def _fleet(self, server: HttpServer, ready: Callable[[], None]) -> None:
         """Load every replica, say that it is done, and watch them."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,24 @@ class HttpTimes(msgspec.Struct, frozen=True):
 
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: the process has one place that decides how it ends."""
+
+    cut = 0  # answers that were cut off because they did not end in the time
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it; what it logs of answers that are cut off is kept in `cut`."""
+        logger = logging.getLogger("uvicorn.error")
+
+        def is_ours(record: logging.LogRecord) -> bool:
+            if not record.msg.startswith("Cancel %s running task") or not self.server_state.tasks:
+                return True
+            self.cut = len(self.server_state.tasks)
+            return False
+
+        logger.addFilter(is_ours)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            logger.removeFilter(is_ours)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
