@@ -654,8 +654,10 @@ def test_sqlite_is_for_one_gateway_and_what_it_had_claimed_is_free_at_its_next_s
     node, clients = tables(first, "gw-1")
     clients.insert(new("job-1"), 0)
     taken(node, "job-1")
-    with pytest.raises(ConfigError, match="in use by another gateway"):
+    with pytest.raises(ConfigError, match="in use by another gateway") as refused:
         Database(url)
+    assert f"--set jobs.url=sqlite:///{tmp_path / 'folder'}-2/jobs.db" in str(refused.value)  # what was configured
+    assert f"HEADWAY_STATE={tmp_path / 'folder'}-2" in str(refused.value)
     first.close()
     second = Database(url)
     node, _ = tables(second, "gw-2")

@@ -22,6 +22,7 @@ from headway.sim.probe import Probe
 from headway.sim.scenario import Scenario
 from headway.sim.sources import source_of
 from headway.sim.system import System
+from headway.workload.spec import ClosedLoop, Diffusion, Synthetic
 
 FIRST_SLICE_NS: Final = NS_PER_S // 10
 GATEWAY_BUSY_MAX: Final = 0.8  # above, its CPU is worth a line
@@ -37,6 +38,7 @@ class Progress(msgspec.Struct, frozen=True):
     done: int
     until_s: float | None  # where it ends, if that is known
     system: System | None = None  # to look at
+    requests: int | None = None  # that come in all, where the workload says how many
 
 
 Watch = Callable[[Progress], bool]  # asked now and then whether to go on
@@ -127,7 +129,7 @@ def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
     """
     sim, until_s = system.sim, system.scenario.sim.until_s
     end_ns: Ns | None = None if until_s is None else ns_from_s(until_s)
-    began, slice_ns = time.monotonic(), FIRST_SLICE_NS
+    began, slice_ns, requests = time.monotonic(), FIRST_SLICE_NS, expected(system.scenario)
     while end_ns is None or sim.now_ns < end_ns:
         to_ns = sim.now_ns + slice_ns if end_ns is None else min(end_ns, sim.now_ns + slice_ns)
         slice_began = time.monotonic()
@@ -137,10 +139,16 @@ def _run(system: System, audience: Audience, watch: Watch | None) -> bool:
             took_s = max(time.monotonic() - slice_began, 1e-6)
             slice_ns = max(1, round(slice_ns * min(4.0, max(0.25, SLICE_WALL_S / took_s))))
         if watch is not None:
-            wall_s = time.monotonic() - began
-            if not watch(Progress(s_from_ns(sim.now_ns), wall_s, sim.offers.arrived, audience.done, until_s, system)):
+            now_s, wall_s = s_from_ns(sim.now_ns), time.monotonic() - began
+            if not watch(Progress(now_s, wall_s, sim.offers.arrived, audience.done, until_s, system, requests)):
                 return False
     return True
+
+
+def expected(scenario: Scenario) -> int | None:
+    """Return how many requests a workload sends; None where only its files or the answers tell."""
+    counts = [part.count for part in scenario.workload if isinstance(part, Synthetic | ClosedLoop | Diffusion)]
+    return sum(counts) if len(counts) == len(scenario.workload) else None
 
 
 @contextmanager

@@ -9,8 +9,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from multiprocessing import TimeoutError as NoneEndedError
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,7 +21,11 @@ from headway.bench.simulated import config_hash, simulate
 from headway.core.errors import ConfigError, HeadwayError, InvariantError
 from headway.sim.scenario import Scenario
 
+if TYPE_CHECKING:
+    from multiprocessing.pool import IMapIterator
+
 Changes = Mapping[str, object]
+WAIT_S: Final = 1.0
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -117,7 +123,7 @@ def run_cell(cell: Cell) -> Result | InvariantError:
 
 
 class Sweep:
-    """Evaluates cells, in processes. `run`: what evaluates one."""
+    """Evaluates cells, in processes. `run`: what evaluates one. `wait` is called while none ends for `WAIT_S`."""
 
     def __init__(
         self,
@@ -129,7 +135,8 @@ class Sweep:
         if processes < 1:
             raise ConfigError(f"{processes} processes can run nothing")
         self.store = store
-        self.processes, self._watch, self._run_cell = processes, watch, run
+        self.processes, self.watch, self._run_cell = processes, watch, run
+        self.wait: Callable[[], None] = lambda: None
 
     def evaluate(self, cells: Sequence[Cell]) -> list[Result]:
         """Run what is not stored; return the results in the order of the cells. KeyboardInterrupt leaves what ended.
@@ -144,7 +151,7 @@ class Sweep:
                 continue
             self.store.add(result)
             left = len(missing) - done
-            self._watch(Progress(done, len(missing), (time.monotonic() - began) / done * left, result))
+            self.watch(Progress(done, len(missing), (time.monotonic() - began) / done * left, result))
         if bugs:
             raise bugs[0]
         found = self.store.results
@@ -156,4 +163,13 @@ class Sweep:
             yield from map(self._run_cell, cells)
             return
         with get_context("fork").Pool(min(self.processes, len(cells)), _begin_worker) as pool:
-            yield from pool.imap_unordered(self._run_cell, cells)  # leaving the block ends the processes, Ctrl-C too
+            ended = pool.imap_unordered(self._run_cell, cells)  # leaving the block ends the processes, Ctrl-C too
+            for _ in cells:
+                yield self._next(ended)
+
+    def _next(self, ended: "IMapIterator[Result | InvariantError]") -> Result | InvariantError:
+        while True:
+            try:
+                return ended.next(WAIT_S)
+            except NoneEndedError:
+                self.wait()

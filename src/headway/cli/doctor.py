@@ -281,6 +281,7 @@ def _port_free(port: int) -> bool:
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print facts and findings as JSON.")] = False) -> None:
     """Explain what was found on this machine and what is missing."""
+    print("looking at this machine; torch is loaded for it, which can take a minute", file=sys.stderr, flush=True)
     facts = gather()
     findings = judge(facts)
     if as_json:

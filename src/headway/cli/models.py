@@ -1,12 +1,13 @@
 """`headway models`: what can be served from this machine, fetching what cannot yet, and what the cost models know."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from headway.adapters.models import DEFAULT_MODEL, ModelError, list_models, pull
+from headway.cli.tables import table_text
 
 app = typer.Typer(help="List the models on this machine, or fetch one.", add_completion=False, rich_markup_mode=None)
 
@@ -37,8 +38,19 @@ def list_known() -> None:
     for model in list_models():
         name = f"{model.name} (default)" if model.name == DEFAULT_MODEL else model.name
         rows.append((name, "ready" if model.is_ready else "not fetched", model.source, str(model.folder)))
+    tiny = _tiny()
+    rows += [(name, "ready", "trained here", folder) for name, folder in tiny]
     _print_table(rows)
+    if tiny:
+        typer.echo("\n`headway serve` takes the tiny models (pictures, videos) too while nothing is said of models.")
     typer.echo("\nA Hugging Face folder or a hub id works too: headway serve --model DIR|OWNER/NAME")
+
+
+def _tiny() -> list[tuple[str, str]]:
+    from headway.live.config_tiny import tiny_folder, tiny_models
+
+    folder = tiny_folder()
+    return [] if folder is None else [(model.name, model.folder or "") for model in tiny_models(folder)]
 
 
 def _list_catalogue() -> None:
@@ -80,13 +92,7 @@ def _list_devices() -> None:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in _columns(rows)]
-    for row in rows:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
-    return zip(*rows, strict=True)
+    typer.echo(table_text(rows))
 
 
 @app.command("pull")

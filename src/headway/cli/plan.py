@@ -11,29 +11,63 @@ import typer
 
 from headway.cli.ending import EXIT_INTERRUPTED, exit_code, terminable
 from headway.cli.outputs import check_writable, writing
+from headway.cli.pace import Paced
 
 if TYPE_CHECKING:
     from headway.bench.plan_search import Watched
+    from headway.bench.sweep import Sweep
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 EXIT_NONE: Final = 1  # nothing holds the target
 
 
-def _watch(is_shown: bool) -> "Callable[[Watched], None]":
-    began_s = time.monotonic()
+class Told:
+    """Says how far a search is, on stderr: where `is_each` at every layout, else at most every 10 s."""
 
-    def say(at: "Watched") -> None:
-        if not is_shown:
-            return
-        took_s = time.monotonic() - began_s
-        left_s = took_s / at.done * (at.total - at.done)
-        print(
-            f"{at.done} of {at.total} layouts in {took_s:.0f} s, about {left_s:.0f} s left; best: {at.best}",
-            file=sys.stderr,
-            flush=True,
-        )
+    def __init__(self, is_each: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_each, self._clock, self._began_s = is_each, clock, clock()
+        self._paced = Paced(clock=clock)
+        self._at: Watched | None = None
+        self._runs = 0
 
-    return say
+    def ran(self, _: object) -> None:
+        """A run of the search ended."""
+        self._runs += 1
+        self.waited()
+
+    def waited(self) -> None:
+        """No run ended for a while."""
+        if not self._is_each:
+            self._paced.say(self.line)
+
+    def searched(self, at: "Watched") -> None:
+        """Layouts are done with."""
+        self._at = at
+        if self._is_each:
+            print(self.line(), file=sys.stderr, flush=True)
+        else:
+            self._paced.say(self.line)
+
+    def line(self) -> str:
+        """What is said."""
+        at, took_s = self._at, self._clock() - self._began_s
+        ended = f"{self._runs} runs ended in {took_s:.0f} s"
+        if at is None:
+            return f"first layout, {ended}"
+        what = f"{at.done} of {at.total} layouts, {ended}"
+        if at.done == at.total:
+            return f"{what}, now the runners-up; best: {at.best}"
+        return f"{what}, about {took_s / at.done * (at.total - at.done):.0f} s left; best: {at.best}"
+
+
+def _told(sweep: "Sweep", progress: bool | None) -> Told | None:
+    """Let the runs of a sweep be counted. None: nothing is said."""
+    if progress is False:
+        return None
+    told = Told(is_each=bool(progress) or sys.stderr.isatty())
+    sweep.watch, sweep.wait = told.ran, told.waited
+    return told
 
 
 @app.command()
@@ -46,7 +80,7 @@ def plan(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a page with the ranking and pictures.")] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; unset: on a terminal.")
+        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; in a log each 10 s.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
@@ -62,9 +96,9 @@ def plan(
     check_writable("--out", out)
     check_writable("--results", results)
     chosen = scenario_of(scenario, dict(parse_setting(item) for item in set_ or ()))
-    is_shown = sys.stderr.isatty() if progress is None else progress
     sweep = Sweep(Store(results), processes or os.cpu_count() or 1, run=run)
-    planner = Planner(chosen, sweep, _watch(is_shown))
+    told = _told(sweep, progress)
+    planner = Planner(chosen, sweep, told.searched) if told else Planner(chosen, sweep)
     code = EXIT_INTERRUPTED
     try:
         with terminable():

@@ -2,14 +2,16 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
 from headway.bench.simulated import Progress, Watch
+from headway.cli.pace import Paced
 
-LINE_EVERY_S: Final = 1.0  # of wall time, where no terminal shows a bar
+LINE_EVERY_S: Final = 1.0  # of wall time, where a line is asked for and no terminal shows a bar
 
 
 class Interrupt:
@@ -29,16 +31,18 @@ class Interrupt:
 
 
 @contextmanager
-def watching(is_shown: bool | None, interrupt: Interrupt) -> Iterator[Watch]:
-    """Return what a run asks whether to go on. `is_shown` None: a bar on a terminal, nothing elsewhere."""
+def watching(
+    is_shown: bool | None, interrupt: Interrupt, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Watch]:
+    """Return what a run asks whether to go on. `is_shown` None: a bar on a terminal, a line now and then elsewhere."""
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     is_terminal = sys.stderr.isatty()
     try:
         if is_terminal and is_shown is not False:
             with _bar(interrupt) as watch:
                 yield watch
-        elif is_shown:
-            yield _lines(interrupt)
+        elif is_shown is not False:
+            yield _lines(interrupt, Paced(LINE_EVERY_S, clock, is_first=True) if is_shown else Paced(clock=clock))
         else:
             yield lambda _: not interrupt.is_asked
     finally:
@@ -47,20 +51,18 @@ def watching(is_shown: bool | None, interrupt: Interrupt) -> Iterator[Watch]:
 
 
 def line(at: Progress) -> str:
-    """Return what is shown of a run: virtual and wall time, and how many requests are done."""
+    """Return what is shown of a run: virtual time of how much, wall time, and requests done of how many."""
     faster = at.virtual_s / at.wall_s if at.wall_s > 0 else 0.0
-    times = f"{at.virtual_s:.1f} s simulated in {at.wall_s:.1f} s ({faster:.0f} x)"
-    return f"{times}, {at.done} of {at.arrived} requests done"
+    until = "" if at.until_s is None else f" of {at.until_s:g} s"
+    times = f"{at.virtual_s:.1f} s{until} simulated in {at.wall_s:.1f} s ({faster:.3g} x)"
+    if at.requests is None:
+        return f"{times}, {at.done} of {at.arrived} requests done"
+    return f"{times}, {at.done} of {at.requests} requests done, {at.arrived - at.done} under way"
 
 
-def _lines(interrupt: Interrupt) -> Watch:
-    due_s = 0.0
-
+def _lines(interrupt: Interrupt, paced: Paced) -> Watch:
     def watch(at: Progress) -> bool:
-        nonlocal due_s
-        if at.wall_s >= due_s:
-            due_s = at.wall_s + LINE_EVERY_S
-            print(line(at), file=sys.stderr, flush=True)
+        paced.say(lambda: line(at))
         return not interrupt.is_asked
 
     return watch

@@ -2,13 +2,16 @@
 
 import json
 import re
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import typer
 
 from headway.core.errors import ConfigError, HeadwayError
 
+DEFAULT_URL: Final = "http://127.0.0.1:8000"
+Url = Annotated[str, typer.Option("--url", envvar="HEADWAY_URL", help="Of the running server.")]
 _SHOWN_CHARS: Final = 200
 
 
@@ -69,7 +72,8 @@ def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0, sent:
     except urllib.error.HTTPError as error:
         raise ServerError(f"{url}{path} answered {error.code}: {said(error.read())}") from None
     except (OSError, ValueError) as error:
-        raise NoServerError(f"no server at {url}: {getattr(error, 'reason', error)}") from None
+        hint = "; name another with --url or HEADWAY_URL" if url == DEFAULT_URL else ""
+        raise NoServerError(f"no server at {url}: {getattr(error, 'reason', error)}{hint}") from None
 
 
 def said(body: bytes) -> str:

@@ -82,7 +82,7 @@ def simulate(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any key: pools.scheduler.max_seqs=8")] = None,
     out: Annotated[Path | None, typer.Option(help="Write summary, requests, decisions and report to a folder.")] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show how far it is; unset: on a terminal.")
+        bool | None, typer.Option("--progress/--no-progress", help="Say how far it is; in a log each 10 s.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="Write the event log, one JSON line per event of a node.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,

@@ -2,8 +2,9 @@
 
 import os
 import sys
+import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from headway.cli.ending import exit_code, terminable
 from headway.cli.outputs import check_writable, writing
+from headway.cli.pace import Paced
 from headway.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,6 +54,33 @@ def _say(progress: "Progress") -> None:
         what = f"attainment {last.summary.attainment:.1%}, goodput {last.summary.goodput_per_s:.2f}/s"
     left = "" if progress.left_s is None else f", {int(progress.left_s) // 60}:{int(progress.left_s) % 60:02} left"
     print(f"{progress.done} of {progress.total}{left}: {words}: {what}", file=sys.stderr, flush=True)
+
+
+class Waiting:
+    """Says that runs are under way where none ends, at most every 10 s."""
+
+    def __init__(self, processes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._processes, self._clock, self._began_s = processes, clock, clock()
+        self._paced, self._ended = Paced(clock=clock), 0
+
+    def ran(self, progress: "Progress") -> None:
+        """A run ended."""
+        self._ended += 1
+        _say(progress)
+
+    def __call__(self) -> None:
+        self._paced.say(self.line)
+
+    def line(self) -> str:
+        """What is said."""
+        took_s = self._clock() - self._began_s
+        return f"{self._ended} runs ended in {took_s:.0f} s, up to {self._processes} under way"
+
+
+def _watched(runner: "Sweep") -> "Sweep":
+    waiting = Waiting(runner.processes)
+    runner.watch, runner.wait = waiting.ran, waiting
+    return runner
 
 
 class Plan:
@@ -226,7 +255,7 @@ def sweep(
     check_writable("--results", kept)
     plan = Plan(scenario, [parse_setting(text) for text in set_ or ()], [values_of(text) for text in vary or ()], seeds)
     metrics = list(dict.fromkeys([metric, *SHOWN, *(show.split(",") if show else ())]))
-    runner = Sweep(Store(kept), processes or os.cpu_count() or 1, _say)
+    runner = _watched(Sweep(Store(kept), processes or os.cpu_count() or 1))
     try:
         with terminable():
             if find is None:

@@ -9,7 +9,7 @@ import typer
 
 from headway.cli import EXIT_FAILED
 from headway.cli.outputs import check_writable, writing
-from headway.cli.servers import ServerError, ask, server_url
+from headway.cli.servers import DEFAULT_URL, ServerError, Url, ask, server_url
 
 Format = Literal["chrome", "jsonl", "steps", "parquet"]
 
@@ -37,7 +37,7 @@ def group() -> None:
 @app.command()
 def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
-    url: Annotated[str, typer.Option("--url", help="Of the running server.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     seconds: Annotated[float, typer.Option("--seconds", min=0.001, help="How far back.")] = 60.0,
     shape: Annotated[Format, typer.Option("--format", help="parquet needs pyarrow (extra `parquet`).")] = "chrome",
 ) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from headway.cli import EXIT_FAILED
-from headway.cli.servers import ServerError, ask, server_url
+from headway.cli.servers import DEFAULT_URL, ServerError, Url, ask, server_url
 from headway.core.errors import ConfigError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def usage(
-    url: Annotated[str, typer.Option(help="The server.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     api_key: Annotated[str | None, typer.Option(envvar="OPENAI_API_KEY", help="An admin key sees all tenants.")] = None,
     first_day: Annotated[str | None, typer.Option(help="As 2026-11-01 (UTC); else 30 days before the last.")] = None,
     last_day: Annotated[str | None, typer.Option(help="As 2026-11-30; else today.")] = None,

@@ -1,3 +1,4 @@
+import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,13 @@ def make(changes: Mapping[str, object]) -> Scenario:
 
 def refuse(cell: Cell) -> Result:
     raise AssertionError(f"{cell.changes} is run again")
+
+
+GATE: list[int] = []
+
+
+def held(cell: Cell) -> Result:
+    return Result(cell.key, cell.changes, None, str(len(os.read(GATE[0], 1))))
 
 
 def test_a_grid_is_every_combination_with_the_same_seeds() -> None:  # SPEC J5
@@ -49,6 +57,23 @@ def test_processes_give_what_one_process_gives() -> None:
         assert one.summary is not None
         assert other.summary is not None
         assert (one.summary.ttft_ms, one.summary.decisions) == (other.summary.ttft_ms, other.summary.decisions)
+
+
+def test_who_waits_for_a_long_run_is_called_in_between(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J5
+    """The runs end only once `wait` was called, which it never would be if none could be waited for."""
+    monkeypatch.setattr("headway.bench.sweep.WAIT_S", 0.01)
+    reader, writer = os.pipe()
+    GATE.append(reader)
+    runner = Sweep(Store(None), 2, run=held)
+
+    def wait() -> None:
+        os.write(writer, b"12")
+
+    runner.wait = wait
+    results = runner.evaluate(grid({"pools.replicas": [1, 2]}, [1], make))
+    assert [result.error for result in results] == ["1", "1"]
+    os.close(GATE.pop())
+    os.close(writer)
 
 
 def test_what_is_stored_is_not_run_again(tmp_path: Path) -> None:

@@ -4,7 +4,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headway.cli.doctor import Facts, Finding, ModelFacts, TorchFacts, _cpu_flags, _memory_gib, _port_free, judge
+from headway.cli.doctor import (
+    Facts,
+    Finding,
+    ModelFacts,
+    TorchFacts,
+    _cpu_flags,
+    _memory_gib,
+    _port_free,
+    doctor,
+    judge,
+)
 
 READY = ModelFacts("Tiny", "tiny==1", "cache", is_ready=True, is_package_installed=True)
 HEALTHY = Facts(
@@ -98,3 +108,18 @@ def test_a_listening_port_is_not_free() -> None:
         server.bind(("127.0.0.1", 0))
         server.listen()
         assert not _port_free(server.getsockname()[1])
+
+
+def test_it_says_that_it_looks_before_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def gather() -> Facts:
+        seen.append(capsys.readouterr().err)
+        return HEALTHY
+
+    monkeypatch.setattr("headway.cli.doctor.gather", gather)
+    doctor(as_json=True)
+    assert "looking at this machine" in seen[0]
+    assert capsys.readouterr().out.startswith("{")

@@ -56,3 +56,17 @@ def test_devices_and_links_are_listed_with_source_and_date() -> None:
     (line,) = [line for line in output.splitlines() if line.startswith("H100-SXM")]
     assert line.split()[:7] == ["H100-SXM", "989", "3350", "85.5", "nvlink4", "2.5", "2023-03"]
     assert [line for line in output.splitlines() if line.startswith("nvlink4 ") and "Vidur" in line] != []
+
+
+def test_the_tiny_models_that_serve_takes_are_listed_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "model_index.json").write_text("{}")
+    monkeypatch.setattr("headway.live.config_tiny.tiny_folder", lambda: tmp_path)
+    output = RUN.invoke(app, []).output
+    (line,) = [line for line in output.splitlines() if line.startswith("tiny-flux")]
+    assert str(tmp_path / "image") in line
+    assert "`headway serve` takes the tiny models" in output
+    monkeypatch.setattr("headway.live.config_tiny.tiny_folder", lambda: None)
+    assert "tiny" not in RUN.invoke(app, []).output

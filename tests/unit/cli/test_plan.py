@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headway.bench.plan_search import Watched
 from headway.bench.planning import Planner
-from headway.cli.plan import app
+from headway.cli.plan import Told, app
 from headway.core.errors import ConfigError
 
 SCENARIO = """
@@ -66,6 +67,26 @@ def test_progress_goes_to_stderr(scenario: str) -> None:
     result = CliRunner().invoke(app, [scenario, "--processes", "1", "--progress"])
     assert "1 of 1 layouts" in result.stderr
     assert "1 of 1 layouts" not in result.stdout
+
+
+def test_a_log_gets_a_line_every_ten_seconds_while_runs_end_or_none_does(  # SPEC J5
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = iter([0.0, 0.0, 4.0, 9.9, 11.0, 11.0, 30.0, 30.0, 30.1, 39.9, 60.0, 60.0])  # paced, then in its line
+    told = Told(is_each=False, clock=lambda: next(clock))
+    for _ in range(3):
+        told.ran(None)
+    told.waited()
+    told.waited()
+    told.searched(Watched(2, 6, "A100 x 1 4", "last"))
+    told.waited()
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "first layout, 3 runs ended in 11 s",
+        "first layout, 3 runs ended in 30 s",
+        "2 of 6 layouts, 3 runs ended in 60 s, about 120 s left; best: A100 x 1 4",
+    ]
 
 
 def test_the_page_needs_nothing_beside_it(scenario: str, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headway.bench.simulated import Progress
+from headway.bench.simulated import Progress, expected
 from headway.cli.ending import EXIT_INTERRUPTED, EXIT_TERMINATED
 from headway.cli.progress import Interrupt, line, watching
+from headway.sim.scenario import Scenario
+from headway.workload.spec import Diffusion, Sessions, Synthetic
 
 AT = Progress(virtual_s=120.0, wall_s=2.0, arrived=50, done=40, until_s=None)
 ENDLESS = ["simulate", "--requests", "1000000000", "--rate", "50", "--progress"]
@@ -19,13 +21,33 @@ def test_both_times_and_what_is_done_are_shown() -> None:
     assert line(AT) == "120.0 s simulated in 2.0 s (60 x), 40 of 50 requests done"
 
 
-def test_without_a_terminal_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with watching(None, Interrupt()) as watch:
-        assert watch(AT)
-    assert capsys.readouterr().err == ""
-    with watching(True, Interrupt()) as watch:
+def test_how_far_it_is_names_what_is_to_come() -> None:  # SPEC J5
+    told = line(Progress(virtual_s=12.0, wall_s=120.0, arrived=900, done=800, until_s=30.0, requests=3000))
+    assert told == "12.0 s of 30 s simulated in 120.0 s (0.1 x), 800 of 3000 requests done, 100 under way"
+
+
+def test_a_workload_says_how_many_come_where_it_knows() -> None:
+    assert expected(Scenario(workload=(Synthetic(count=7), Diffusion(count=3)))) == 10
+    assert expected(Scenario(workload=(Synthetic(count=7), Sessions(count=3)))) is None
+
+
+def test_without_a_terminal_a_line_comes_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:  # SPEC J5
+    clock = iter([5.0, 5.0, 14.9, 15.0, 15.1, 24.9, 40.0, 49.9, 50.0])
+    with watching(None, Interrupt(), lambda: next(clock)) as watch:
+        assert all(watch(AT) for _ in range(8))
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("40 of 50")) == ("", 3)
+
+
+def test_what_is_asked_for_comes_at_once_and_what_is_not_wanted_never(capsys: pytest.CaptureFixture[str]) -> None:
+    with watching(True, Interrupt(), lambda: 0.0) as watch:
         assert watch(AT)
     assert "40 of 50" in capsys.readouterr().err
+    now_s = 0.0
+    with watching(False, Interrupt(), lambda: now_s) as watch:
+        now_s = 99.0
+        assert watch(AT)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_interrupt_stops_at_the_next_look_and_the_second_one_at_once() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from headway.cli import route
@@ -55,16 +54,33 @@ def test_what_is_no_request_is_refused_by_the_files_name(text: bytes) -> None:
 
 
 def test_the_table_has_a_column_per_part_that_counts_and_a_reason_for_who_is_no_candidate() -> None:
-    console = Console(width=200, record=True)
-    route.show(ANSWER, console)
-    text = console.export_text()
+    text = route.text(ANSWER)
     assert "admission: queue (no replica has room)" in text
-    head = next(line for line in text.splitlines() if "replica" in line and "score" in line)
-    assert "queue" in head
-    assert "prefill" in head
+    head = next(line for line in text.splitlines() if "replica" in line and "score s" in line)
+    assert "queue s" in head
+    assert "prefill s" in head
     assert "slo" not in head
     assert "it is draining" in text
     assert "1.25" in text
+
+
+def test_a_pipe_gets_a_line_per_replica_and_80_columns_a_block(  # SPEC J5
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "q.json"
+    file.write_text('{"prompt": "x"}')
+    monkeypatch.setenv("COLUMNS", "80")
+    _, piped, _ = run(monkeypatch, str(file), answer=msgspec.json.encode(ANSWER))
+    assert "…" not in piped
+    assert [line.split()[0] for line in piped.splitlines()[2:]] == ["replica", "rep-0", "rep-1"]
+    blocks = route.text(ANSWER, 80).split("\n\n")[1:]
+    assert [len(block.splitlines()) for block in blocks] == [11, 11 + 1]
+    assert all(len(line) <= 80 for block in blocks for line in block.splitlines())
+    assert "reason         it is draining" in blocks[1]
+
+
+def test_a_policy_that_scores_in_units_of_its_own_gets_none() -> None:
+    assert "score s" not in route.text(msgspec.structs.replace(ANSWER, policy="LeastTokens"))
 
 
 def test_the_answer_can_be_had_as_it_came(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
-import pytest
+from pathlib import Path
 
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headway.cli import route, trace, usage
 from headway.cli.servers import said, server_url
 from headway.core.errors import ConfigError
 
@@ -37,3 +42,22 @@ def test_what_is_no_address_is_refused(given: str) -> None:
 )
 def test_what_a_server_says_is_one_line(body: bytes, line: str) -> None:
     assert said(body) == line
+
+
+@pytest.mark.parametrize(
+    ("app", "words"), [(usage.app, ()), (trace.app, ("export",)), (route.app, ("explain", "q.json"))]
+)
+def test_no_server_at_the_default_address_names_how_another_is_given(
+    app: typer.Typer, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.json").write_text('{"prompt": "x"}')
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+    told = CliRunner().invoke(app, list(words)).output
+    assert "no server at http://127.0.0.1:8000: refused; name another with --url or HEADWAY_URL" in told
+    other = CliRunner().invoke(app, list(words), env={"HEADWAY_URL": "127.0.0.1:8431"}).output
+    assert other.strip().endswith("no server at http://127.0.0.1:8431: refused")
+
+
+def refused(*_: object, **__: object) -> None:
+    raise OSError("refused")

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headway.bench import sweep as sweeping
-from headway.cli.sweep import app, values_of
+from headway.cli.sweep import Waiting, app, values_of
 from headway.core.errors import ConfigError
 
 SCENARIO = """
@@ -125,3 +125,16 @@ def test_a_name_that_is_none_is_refused_before_the_first_run(
     done = CliRunner().invoke(app, [scenario, *asked, "--processes", "1"])
     assert isinstance(done.exception, ConfigError)
     assert "nope" in str(done.exception) or "ttft_ms.p98" in str(done.exception)
+
+
+def test_a_long_run_is_told_of_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:  # SPEC J5
+    clock = iter([0.0, 0.0, 9.9, 10.0, 10.0, 19.9, 25.0, 25.0])  # when it looks, and in its line
+    waiting = Waiting(2, lambda: next(clock))
+    for _ in range(4):
+        waiting()
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "0 runs ended in 10 s, up to 2 under way",
+        "0 runs ended in 25 s, up to 2 under way",
+    ]

@@ -81,7 +81,9 @@ class Database:
         except OSError as error:
             self._lock.close()
             raise ConfigError(
-                f"jobs.url = {self.name} is in use by another gateway; give this one another file, or both PostgreSQL"
+                f"jobs.url = {self.name} is in use by another gateway; give this one another file by "
+                f"`--set jobs.url=sqlite:///{path.absolute().parent}-2/jobs.db` or, without jobs.url, "
+                f"HEADWAY_STATE={path.absolute().parent}-2; or both PostgreSQL"
             ) from error
 
     def run(self, work: Callable[[Connection], T]) -> T:
