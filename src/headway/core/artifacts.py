@@ -9,6 +9,7 @@ from headway.core.plans import StepTiming
 from headway.core.units import Ns
 
 ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
+BAD_INPUT: Final = "bad_input"  # a picture, mask or parameter that the model cannot use
 BAD_CHECKPOINT: Final = "bad_checkpoint"
 TOO_LARGE: Final = "result_too_large"  # of a row whose picture or video no message can carry
 CARRIED_BYTES_MAX: Final = 60 << 20  # in one message between processes, whose frames end at 64 MiB

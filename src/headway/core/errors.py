@@ -19,7 +19,7 @@ class ConfigError(HeadwayError):
 class RequestError(HeadwayError):
     """The caller's request is wrong. `status`, `code` and `param` go into OpenAI's error object."""
 
-    def __init__(self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, status: int = 400, param: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
 

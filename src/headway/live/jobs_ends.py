@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headway.core.artifacts import BAD_CHECKPOINT
+from headway.core.artifacts import BAD_CHECKPOINT, BAD_INPUT
 from headway.core.effects import End, ErrorOut
 from headway.core.jobs import Outcome
 from headway.core.request import FinishReason
@@ -15,7 +15,7 @@ MEDIA_TYPES: Final = {
     "gif": "image/gif",
     "mp4": "video/mp4",
 }
-_OWN_FAULTS: Final = frozenset({"bad_input", "out_of_memory", "unservable", "deadline_passed"})
+_OWN_FAULTS: Final = frozenset({BAD_INPUT, "out_of_memory", "unservable", "deadline_passed"})
 
 
 def media_type(body: bytes, form: str) -> str:

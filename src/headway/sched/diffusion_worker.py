@@ -67,7 +67,7 @@ class DiffusionWorker:
         try:
             seq = self.machine.add(request)
         except RequestError as error:
-            self.out.append(Send(front, Refused(request.id, epoch, error.code or "unservable", str(error))))
+            self.out.append(Send(front, Refused(request.id, epoch, error.code, str(error))))
             return
         stay = Sitting(request, epoch, front, seq, at_ns)
         self._stays[seq] = self._by_request[request.id] = stay

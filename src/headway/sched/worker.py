@@ -79,7 +79,7 @@ class LlmWorker:
         try:
             seq = self.machine.add(request, message.emitted, at_ns)
         except RequestError as error:
-            self._refuse(front, message, error.code or "unservable", str(error))
+            self._refuse(front, message, error.code, str(error))
             return
         stay = Stay(request, epoch, front, seq, at_ns)
         stay.outputs.extend(message.emitted)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from headway.core.artifacts import ArtifactKind, Made, RowFailed, RowMade
+from headway.core.artifacts import BAD_INPUT, ArtifactKind, Made, RowFailed, RowMade
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest
@@ -67,7 +67,7 @@ class Painter:
     def _begin(self, new: NewDenoise) -> RowFailed | None:
         request = new.request
         if any(not picture for picture in request.content.pictures):
-            return RowFailed(new.seq, "bad_input", "a picture is empty")
+            return RowFailed(new.seq, BAD_INPUT, "a picture is empty")
         if request.begun:
             states = [request.checkpoint[at : at + 16] for at in range(0, 16 * request.n, 16)]
         else:

@@ -1,6 +1,7 @@
 """Errors on the wire: OpenAI's object, and the headers that clients act on."""
 
 import math
+import re
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ from headway.core.effects import ErrorOut
 from headway.core.errors import CapacityError, EngineError, RequestError
 from headway.core.request import FinishReason
 
+_ID: Final = re.compile(r"request (?=\S*[-_0-9])[^\s:]+(:?) ")
 Headers = list[tuple[bytes, bytes]]
 
 _TYPES: Final = {
@@ -66,10 +68,18 @@ def ended_without_answer(reason: FinishReason) -> ErrorOut:
             return ErrorOut(409, "cancelled", "The request was cancelled.")
 
 
+def told(message: str) -> str:
+    """A message without the id that our log knows its request by: clients know it by another one, or by none."""
+    if not (found := _ID.match(message)):
+        return message
+    rest = message[found.end() :]
+    return f"{rest[:1].upper()}{rest[1:]}" if found[1] else f"The request {rest}"
+
+
 def error_body(error: ErrorOut) -> bytes:
     """Render the error object."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    return msgspec.json.encode(ErrorBody(_Error(error.message, kind, error.param, error.code)))
+    return msgspec.json.encode(ErrorBody(_Error(told(error.message), kind, error.param, error.code)))
 
 
 def error_headers(error: ErrorOut) -> Headers:

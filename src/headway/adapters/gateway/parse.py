@@ -1,7 +1,5 @@
 """JSON bodies to structs, with errors that name the field and, for an unknown one, the nearest known name."""
 
-import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeVar
@@ -9,29 +7,27 @@ from typing import Final, TypeVar
 import msgspec
 
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
-from headway.adapters.gateway.schema import ContentPart, Message, StreamOptions
+from headway.adapters.gateway.refusals import nearest, refusal
 from headway.core.errors import RequestError
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 OTHER_ROUTE: Final = {"prompt": "messages", "messages": "prompt"}  # what chat and completions call their input
 
-_PATH: Final = re.compile(r" - at `\$\.?(.*)`$")
-_UNKNOWN: Final = re.compile(r"unknown field `(.*)`")
-_MISSING: Final = re.compile(r"missing required field `(.*)`")
-_NESTED: Final = tuple(name for struct in (Message, ContentPart, StreamOptions) for name in struct.__struct_fields__)
 _TOP_LEVEL: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_body(raw: bytes, kind: type[BodyT], unsupported: Mapping[str, Unsupported] = UNSUPPORTED) -> BodyT:
     """Decode `raw` as `kind`. Raises RequestError that names the field; `unsupported`: known fields that it lacks."""
+    if not raw.strip():
+        raise RequestError("The body is empty; send a JSON object.", code="invalid_json")
     try:
         top = _TOP_LEVEL.decode(raw)
         values = ((name, partial(msgspec.json.decode, value)) for name, value in top.items())
         _check_names(values, kind, unsupported)
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error), kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
     except RecursionError:
@@ -46,17 +42,11 @@ def parse_fields(
     try:
         return msgspec.convert(fields, type=kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error), kind) from None
 
 
 def _itself(value: object) -> object:
     return value
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` Did you mean x?`, or nothing when no known name is near."""
-    close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=0.6)
-    return f" Did you mean `{close[0]}`?" if close else ""
 
 
 def _check_names(
@@ -74,21 +64,3 @@ def _check_names(
             raise RequestError(f"Unknown parameter: `{name[:64]}`.{hint}", code="unknown_parameter", param=name[:64])
         if value() not in known.inert:
             raise RequestError(f"`{name}` is not supported: {known.reason}.", code="unsupported_parameter", param=name)
-
-
-def _refusal(message: str) -> RequestError:
-    """Turn msgspec's message into ours: the field first, then what is wrong."""
-    path = _PATH.search(message)
-    param = path[1].replace("[...]", "[]") if path else ""
-    said = (message[: path.start()] if path else message).replace("\\\\", "\\")  # patterns come as Python writes them
-    if missing := _MISSING.search(said):
-        name = f"{param}.{missing[1]}" if param else missing[1]
-        return RequestError(f"Missing required parameter: `{name}`.", code="missing_required_parameter", param=name)
-    if unknown := _UNKNOWN.search(said):
-        name = f"{param}.{unknown[1]}" if param else unknown[1]
-        hint = nearest(unknown[1], _NESTED)
-        return RequestError(f"Unknown parameter: `{name[:256]}`.{hint}", code="unknown_parameter", param=name[:256])
-    code = "invalid_type" if ", got " in said else "invalid_value"
-    if not param:
-        return RequestError(f"The body is invalid: {said}.", code=code)
-    return RequestError(f"Invalid `{param}`: {said[:1].lower()}{said[1:]}.", code=code, param=param)

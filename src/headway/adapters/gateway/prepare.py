@@ -1,7 +1,7 @@
 """From a parsed body to requests of the ring, and to how their answer is rendered."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from headway.adapters.gateway.prompts import (
     raw_prompts,
     salted_root,
 )
+from headway.adapters.gateway.refusals import listed, nearest
 from headway.adapters.gateway.sampling import (
     Generation,
     base_seed,
@@ -39,6 +40,7 @@ from headway.core.request import LlmRequest
 
 Route = Literal["/v1/chat/completions", "/v1/completions"]
 LOADING_RETRY_MS: Final = 2000
+MODELS_LISTED: Final = 20  # in the answer to an unknown name
 GENERATION_ROUTES: Final[tuple[Route, ...]] = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -97,7 +99,12 @@ class Models:
             if model.id == answering:
                 raise _still_starting(model)
         self.require_loaded()
-        raise unknown_model(name)
+        raise unknown_model(name, self._names())
+
+    def _names(self) -> list[str]:
+        named = (model.id for model in self._serving.directory.named())
+        coming = (model.id for model in self._serving.starting())
+        return list(dict.fromkeys((*(card.id for card in self._serving.models()), *named, *coming)))
 
     def only(self, kind: str) -> ModelCard | list[str]:
         """Return the one model that generates `kind`, or the names of all that do when that is not one. Raises
@@ -137,7 +144,7 @@ class Models:
         found = self.only("text")
         if isinstance(found, list):
             raise RequestError(
-                f"Missing required parameter: `model`; one of {found}.",
+                f"Missing required parameter: `model`; one of {listed(found)}.",
                 code="missing_required_parameter",
                 param="model",
             )
@@ -149,10 +156,11 @@ def _still_starting(model: Starting) -> CapacityError:
     return CapacityError(why, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)
 
 
-def unknown_model(name: str) -> RequestError:
-    """What is answered for a name that nobody has."""
+def unknown_model(name: str, known: Sequence[str]) -> RequestError:
+    """What is answered for a name that nobody has: the nearest of those that are `known`, and all of them."""
     return RequestError(
-        f"The model `{name}` does not exist or you do not have access to it.",
+        f"The model `{name[:256]}` does not exist or you do not have access to it.{nearest(name, known)} "
+        f"There are: {listed(known[:MODELS_LISTED])}{', ...' if len(known) > MODELS_LISTED else ''}.",
         status=404,
         code="model_not_found",
         param="model",

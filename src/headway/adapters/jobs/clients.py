@@ -14,7 +14,7 @@ from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import is_held
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
-from headway.adapters.jobs.places import Taken, change, find_job, of_tenant
+from headway.adapters.jobs.places import Taken, change, find_job, no_job, of_tenant
 from headway.adapters.jobs.records import JobRecord, NewRecord, less_of, record, work_left_ns
 from headway.adapters.jobs.rows import NODE_COLUMNS, is_open, job_row
 from headway.adapters.jobs.table import Retention
@@ -113,7 +113,7 @@ class ClientTable:
                     select(*age).where(jobs.c.id == query.after, *of_tenant(query.tenant))
                 ).one_or_none()
                 if last is None:
-                    raise RequestError(f"after: there is no job {query.after}", status=404, param="after")
+                    raise no_job("after", query.after)
                 same, other = jobs.c.stored_ns == last.stored_ns, jobs.c.stored_ns > last.stored_ns
                 if not is_up:
                     other = jobs.c.stored_ns < last.stored_ns

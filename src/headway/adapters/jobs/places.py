@@ -29,6 +29,13 @@ def of_tenant(tenant: str | None) -> list[ColumnElement[bool]]:
     return [] if tenant is None else [jobs.c.tenant == tenant]
 
 
+def no_job(param: str, job: str) -> RequestError:
+    """What is answered where a parameter names a job that is not there."""
+    return RequestError(
+        f"`{param}` is {job[:64]!r}: there is no such job.", status=404, code="job_not_found", param=param
+    )
+
+
 def find_job(connection: Connection, job: str, tenant: str | None) -> JobRecord | None:
     """One job with its outputs."""
     wanted = select(jobs, is_held().label("is_held")).where(jobs.c.id == job, *of_tenant(tenant))
@@ -60,7 +67,9 @@ def change(
 
 def _not_over(found: Taken | None, what: str) -> Taken | None:
     if found is not None and found.record.state in OVER:
-        raise RequestError(f"job {found.record.id} is {found.record.state} and cannot be {what}", status=409)
+        raise RequestError(
+            f"job {found.record.id} is {found.record.state} and cannot be {what}", status=409, code="invalid_state"
+        )
     return found
 
 
@@ -104,7 +113,9 @@ class Places:
         }
         found = self._database.run(lambda c: change(c, job, tenant, where, values))
         if found is not None and found.row is None:
-            raise RequestError(f"job {job} is {found.record.state}, only a failed one is retried", status=409)
+            raise RequestError(
+                f"job {job} is {found.record.state}, only a failed one is retried", status=409, code="invalid_state"
+            )
         return found
 
     def reorder(self, job: str, tenant: str | None, before: str) -> Taken | None:
@@ -116,19 +127,25 @@ class Places:
             if one is None:
                 return None
             if other is None or other.tenant != one.tenant:
-                raise RequestError(f"before: there is no job {before}", status=404, param="before")
+                raise no_job("before", before)
             if job == before:
                 raise RequestError(f"before: job {job} cannot go before itself", code="invalid_value", param="before")
             for found in (one, other):
                 if found.state not in WAITING or found.is_claimed:
-                    raise RequestError(f"job {found.id} is {found.state} and not in the line any more", status=409)
+                    raise RequestError(
+                        f"job {found.id} is {found.state} and not in the line any more",
+                        status=409,
+                        code="invalid_state",
+                    )
             above = select(func.max(jobs.c.position)).where(
                 is_open(), jobs.c.position < other.position, jobs.c.id != job
             )
             highest = connection.execute(above).scalar() or 0
             place = (highest + other.position) // 2
             if place == highest:
-                raise RequestError(f"there is no place left before job {before}; choose another one", status=409)
+                raise RequestError(
+                    f"there is no place left before job {before}; choose another one", status=409, code="invalid_state"
+                )
             where = [jobs.c.state.in_(sorted(WAITING)), jobs.c.owner.is_(None)]
             return change(connection, job, tenant, where, {"position": place, "urgency": other.urgency})
 

@@ -50,12 +50,15 @@ class Webhooks:
         if self._secret(tenant) is None:
             raise RequestError(
                 f"webhook_url: nothing signs for tenant {tenant}; the operator sets jobs.webhooks.secrets",
+                code="unsupported_parameter",
                 param="webhook_url",
             )
         try:
             self._targets.check_url(url)
         except TargetRefused as error:
-            raise RequestError(f"webhook_url {url[:200]!r}: {error}", param="webhook_url") from error
+            raise RequestError(
+                f"webhook_url {url[:200]!r}: {error}", code="invalid_value", param="webhook_url"
+            ) from error
 
     async def send(self, message: str, tenant: str, url: str, body: bytes) -> Answer:
         """POST it. Nothing is raised: every failure is an Answer."""

@@ -6,6 +6,7 @@ import msgspec
 import torch
 from safetensors import SafetensorError
 
+from headway.core.artifacts import BAD_INPUT
 from headway.core.errors import RequestError
 from headway.core.plans import NewDenoise
 from headway.core.request import DiffusionRequest
@@ -142,7 +143,7 @@ class Beginner:
         """Begin from a picture, at the noise level that the strength says; keep what a mask needs."""
         request, family, device = row.request, self._family, self._loaded.device
         if not isinstance(family, TakesPictures):
-            raise RequestError("this model takes no pictures")
+            raise RequestError("this model takes no pictures", code=BAD_INPUT)
         picture = open_picture(request.content.pictures[0])
         clean, noise = [], []
         for generator in generators:  # the order of draws is the pipeline's: the encoder's, then the noise
@@ -159,7 +160,7 @@ class Beginner:
         family, said = self._family, request.content
         why = family.check(size)
         if why is not None:
-            raise RequestError(why)
+            raise RequestError(why, code=BAD_INPUT)
         for wrong, words in (
             (size.frames > 1 and not family.makes_videos, "this model makes pictures, no videos"),
             (said.form == "mp4" and not family.makes_videos, "this model makes pictures, no videos"),
@@ -181,11 +182,11 @@ class Beginner:
             ),
         ):
             if wrong:
-                raise RequestError(words)
+                raise RequestError(words, code=BAD_INPUT)
         scale = request.guidance_scale or self._guidance_scale
         if said.negative_prompt and not (family.is_guided_by_pairs and scale > 1.0):
             needs = "guidance_scale above 1" if family.is_guided_by_pairs else "a model that is not guidance-distilled"
-            raise RequestError(f"a negative prompt needs {needs}; guidance_scale is {scale}")
+            raise RequestError(f"a negative prompt needs {needs}; guidance_scale is {scale}", code=BAD_INPUT)
 
     @property
     def _solver(self) -> str:

@@ -178,7 +178,7 @@ class DiffusionEngine:
         try:
             self._rows[new.seq] = self._beginner.row(new, spent)
         except RequestError as error:
-            self._fail(new.seq, "bad_input", str(error))
+            self._fail(new.seq, error.code, str(error))
         except BadCheckpoint as error:
             self._fail(new.seq, BAD_CHECKPOINT, f"the checkpoint of request {new.request.id} does not fit: {error}")
         except (RuntimeError, ValueError, MemoryError) as error:

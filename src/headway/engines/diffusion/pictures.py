@@ -8,6 +8,7 @@ import av
 from PIL import Image as Pillow
 from PIL import ImageOps, UnidentifiedImageError
 
+from headway.core.artifacts import BAD_INPUT
 from headway.core.errors import ConfigError, RequestError
 from headway.engines.diffusion.families.protocol import Frames, Image
 
@@ -24,10 +25,13 @@ def open_mask(body: bytes, size: tuple[int, int]) -> Image:
     """White where a mask is transparent, which is the part that is edited. Raises RequestError."""
     mask = _opened(body, "mask")
     if "A" not in mask.getbands() and "transparency" not in mask.info:
-        raise RequestError("the mask has no alpha channel: send a PNG whose transparent part is to be edited")
+        raise RequestError(
+            "the mask has no alpha channel: send a PNG whose transparent part is to be edited", code=BAD_INPUT
+        )
     if mask.size != size:
         raise RequestError(
-            f"the mask is {mask.size[0]}x{mask.size[1]}, the picture {size[0]}x{size[1]}; make them equal"
+            f"the mask is {mask.size[0]}x{mask.size[1]}, the picture {size[0]}x{size[1]}; make them equal",
+            code=BAD_INPUT,
         )
     return ImageOps.invert(mask.convert("RGBA").getchannel("A"))
 
@@ -36,12 +40,16 @@ def _opened(body: bytes, what: str) -> Image:
     try:
         image = Pillow.open(io.BytesIO(body), formats=("PNG", "JPEG", "WEBP", "GIF"))
         if image.width * image.height > PIXELS_MAX:
-            raise RequestError(f"the {what} has {image.width}x{image.height} pixels, at most {PIXELS_MAX} are taken")
+            raise RequestError(
+                f"the {what} has {image.width}x{image.height} pixels, at most {PIXELS_MAX} are taken", code=BAD_INPUT
+            )
         image.load()
     except UnidentifiedImageError as error:
-        raise RequestError(f"the {what} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}") from error
+        raise RequestError(
+            f"the {what} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}", code=BAD_INPUT
+        ) from error
     except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
-        raise RequestError(f"the {what} cannot be read: {error}") from error
+        raise RequestError(f"the {what} cannot be read: {error}", code=BAD_INPUT) from error
     return ImageOps.exif_transpose(image)
 
 
@@ -56,7 +64,7 @@ def picture_bytes(pixels: Frames, form: str, quality: int) -> bytes:
         case "webp":
             image.save(out, "WEBP", quality=quality, method=4)
         case _:
-            raise RequestError(f"pictures are made as png, jpeg or webp, not as {form!r}")
+            raise RequestError(f"pictures are made as png, jpeg or webp, not as {form!r}", code=BAD_INPUT)
     return out.getvalue()
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StageTimes
+from headway.core.artifacts import BAD_CHECKPOINT, BAD_INPUT, Denoised, Made, RowFailed, RowMade, StageTimes
 from headway.core.errors import InvariantError, RequestError
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise, StepTiming
 from headway.core.request import DiffusionRequest
@@ -100,7 +100,7 @@ class SyntheticDenoiser:
             _check(request)
             self._kept[new.seq] = _resumed(request) if request.begun else _fresh(request)
         except RequestError as error:
-            return RowFailed(new.seq, error.code or "bad_input", str(error))
+            return RowFailed(new.seq, error.code, str(error))
         return None
 
     def _step(self, plan: DenoisePlan, row: DenoiseRow, kept: _Kept) -> RowMade:
@@ -131,12 +131,15 @@ def _hash(*parts: bytes) -> bytes:
 def _check(request: DiffusionRequest) -> None:
     content = request.content
     if content.form == "mp4" and request.fps < 1:
-        raise RequestError(f"request {request.id} wants a video at {request.fps} frames per second; at least 1")
+        raise RequestError(
+            f"request {request.id} wants a video at {request.fps} frames per second; at least 1", code=BAD_INPUT
+        )
     sent = content.pictures if content.mask is None else (*content.pictures, content.mask)
     for n, body in enumerate(sent):
         if not body.startswith(_SIGNATURES):
             raise RequestError(
-                f"picture {n} of request {request.id} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}"
+                f"picture {n} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}",
+                code=BAD_INPUT,
             )
 
 

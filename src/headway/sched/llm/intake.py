@@ -37,6 +37,7 @@ def new_seq(m: MachineState, number: int, request: LlmRequest, emitted: tuple[in
         raise RequestError(
             f"request {request.id} has {len(request.block_hashes)} block hashes for {full} full blocks of "
             f"{m.block_size} tokens; hash with the replica's block size",
+            code="unservable",
             param="block_hashes",
         )
     raw = array("I", request.prompt).tobytes() if cacheable else b""

@@ -13,7 +13,7 @@ from headway.core.request import FinishReason
     [
         (RequestError("m", param="p", code="c"), 400, "invalid_request_error", "c"),
         (RequestError("m", status=401, code="invalid_api_key"), 401, "authentication_error", "invalid_api_key"),
-        (RequestError("m", status=404), 404, "not_found_error", None),
+        (RequestError("m", status=404, code="gone"), 404, "not_found_error", "gone"),
         (CapacityError("m"), 429, "rate_limit_error", "queue_full"),
         (EngineError("m"), 502, "server_error", "engine_lost"),
     ],

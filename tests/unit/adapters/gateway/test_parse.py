@@ -4,7 +4,8 @@ import pytest
 from tests.unit.adapters.gateway.fakes import chat
 
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
-from headway.adapters.gateway.parse import nearest, parse_body
+from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.refusals import nearest
 from headway.adapters.gateway.schema import ChatBody, CompletionBody
 from headway.core.errors import RequestError
 

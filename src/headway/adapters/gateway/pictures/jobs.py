@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.caller import Caller, Remembered, RequestIndex
+from headway.adapters.gateway.errors import told
 from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.job_ports import (
     Body,
@@ -128,7 +129,7 @@ class JobDesk:
             return body
         if view.status in ("queued", "in_progress"):
             raise RequestError(f"Job `{job[:256]}` is {view.status}: no {output} yet.", status=409, code="not_ready")
-        why = f": {view.error.message}" if view.error is not None else ""
+        why = f": {told(view.error.message)}" if view.error is not None else ""
         message = f"Job `{job[:256]}` has no {output} {index}{why}"
         raise RequestError(f"{message}.", status=404, code="content_not_found")
 
@@ -184,7 +185,7 @@ def _found(view: JobView | None, kind: JobKind, job: str) -> JobView:
 def video_object(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
     """OpenAI's video object, and what else is known of it."""
     echo = msgspec.json.decode(view.echo, type=VideoEcho)
-    error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
+    error = None if view.error is None else {"code": view.error.code, "message": told(view.error.message)}
     return {
         "id": view.id,
         "object": "video",
@@ -230,7 +231,7 @@ def _restarted(view: JobView) -> JsonObject | None:
 def image_job(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
     """An image job, without its pictures."""
     echo = msgspec.json.decode(view.echo, type=ImageEcho)
-    error = None if view.error is None else {"code": view.error.code, "message": view.error.message}
+    error = None if view.error is None else {"code": view.error.code, "message": told(view.error.message)}
     return {
         "id": view.id,
         "object": "image.job",
@@ -276,7 +277,9 @@ def id_asked(exchange: Exchange, name: str) -> str | None:
     """Return the job that the query names; None: it names none. Raises RequestError 404 for what is no id."""
     text = exchange.query.get(name, [""])[-1]
     if text and not _ID.fullmatch(text):
-        raise RequestError(f"`{name}` is {text[:64]!r}: there is no such job.", status=404, param=name)
+        raise RequestError(
+            f"`{name}` is {text[:64]!r}: there is no such job.", status=404, code="job_not_found", param=name
+        )
     return text or None
 
 

@@ -20,6 +20,7 @@ from headway.adapters.gateway.pictures.schema import (
 from headway.adapters.gateway.pictures.sizes import frames_of, pixels_of, seconds_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard, Serving
 from headway.adapters.gateway.prepare import Models
+from headway.adapters.gateway.refusals import listed
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.settings import LimitSettings
 from headway.core.errors import RequestError
@@ -101,7 +102,7 @@ class PicturePreparer:
             return card
         found = self._models.only(kind)
         if isinstance(found, list):
-            there = f"one of {found}" if found else f"no model here generates {kind}"
+            there = f"one of {listed(found)}" if found else f"no model here generates {kind}"
             message = f"Missing required parameter: `model`; {there}."
             raise RequestError(message, code="missing_required_parameter", param="model")
         return found

@@ -176,7 +176,7 @@ class PictureRoutes:
             tenant=owner(self._door.tenant(exchange)),
             kind="video",
             after=id_asked(exchange, "after"),
-            limit=number_asked(exchange, "limit", 20, 0, 100),
+            limit=number_asked(exchange, "limit", 20, 1, 100),
             order="asc" if order == "asc" else "desc",
         )
         await _json(exchange, self._desk.listed(await self._jobs.jobs.list(query)))

@@ -14,7 +14,6 @@ Size = Annotated[str, Meta(min_length=1, max_length=16)]  # WxH, or auto
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 16)]  # picture k of n uses seed + k
 Steps = Annotated[int, Meta(ge=1, le=10_000)]
 Scale = Annotated[float, Meta(ge=0, le=100)]
-Seconds = Annotated[int, Meta(ge=1, le=600)]
 
 
 class LoraAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +83,7 @@ class VideoBody(DiffusionBody, frozen=True, kw_only=True):
     """Body of `POST /v1/videos`. `seconds` may be a text, as clients send it."""
 
     prompt: Prompt
-    seconds: Seconds | Annotated[str, Meta(pattern=r"^[1-9]\d{0,2}$")] | None = None
+    seconds: int | Annotated[str, Meta(max_length=16)] | None = None  # the model says which it makes
     input_reference: ImageLink | None = None
     strength: Annotated[float, Meta(gt=0, le=1)] | None = None
 

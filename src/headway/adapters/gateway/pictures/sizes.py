@@ -36,11 +36,13 @@ def _refusal(size: str, width: int, height: int, looks: PictureCard) -> str:
 
 def seconds_of(asked: int | str | None, looks: PictureCard, model: str) -> int:
     """Return the length of a video. Raises RequestError."""
-    seconds = looks.seconds[0] if asked is None else int(asked)
-    if seconds not in looks.seconds:
-        lengths = ", ".join(str(one) for one in looks.seconds)
-        raise invalid("seconds", f"`seconds` is {seconds}; `{model}` makes {lengths}.")
-    return seconds
+    if asked is None:
+        return looks.seconds[0]
+    for seconds in looks.seconds:
+        if str(asked) == str(seconds):
+            return seconds
+    lengths = ", ".join(str(one) for one in looks.seconds)
+    raise invalid("seconds", f"`seconds` is {asked!r}; `{model}` makes {lengths}.")
 
 
 def frames_of(seconds: int, looks: PictureCard) -> int:

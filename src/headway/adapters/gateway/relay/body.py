@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from headway.adapters.gateway.refusals import refusal
 from headway.adapters.gateway.schema import Degradation
 from headway.core.errors import RequestError
 
@@ -61,6 +62,8 @@ def wrong_shape(raw: bytes) -> RequestError:
     """What is wrong with a body whose model is relayed, and whose other fields cannot be read."""
     try:
         _DECODER.decode(raw)
+    except msgspec.ValidationError as error:
+        return refusal(str(error), RelayBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return RequestError(f"The body is invalid: {error}", code="invalid_value")
     raise AssertionError("the body is fine")
