@@ -1,7 +1,8 @@
-"""Trains the picture model's transformer by flow matching, in two stages that can be stopped and resumed.
+"""Trains the picture model's transformer by flow matching, in three stages that can be stopped and resumed.
 
 `python -m models.tiny.train square OUT --vae VAE`   64 x 64 from nothing, text pretraining first
 `python -m models.tiny.train sizes OUT --start FROM` goes on with 96 x 64, 64 x 96 and mostly 128 x 128
+`python -m models.tiny.train large OUT --start FROM` goes on with 256 x 256 first of all
 """
 
 import argparse
@@ -28,6 +29,7 @@ class Bucket:
     height: int
     share: float
     pool: int
+    spread: float = 1.0  # of the noise's logit
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Stage:
     steps: int
     lr: float
     hold: float  # share of the steps before the rate falls towards zero
+    save_every: int = 100
 
 
 STAGES = {
@@ -52,6 +55,19 @@ STAGES = {
         lr=2e-3,
         hold=0.8,
     ),
+    "large": Stage(
+        (
+            Bucket(256, 256, 0.44, 2400, spread=1.3),
+            Bucket(64, 64, 0.09, 6000),
+            Bucket(96, 64, 0.16, 6000),
+            Bucket(64, 96, 0.13, 6000),
+            Bucket(128, 128, 0.18, 4000),
+        ),
+        steps=4000,
+        lr=1.5e-3,
+        hold=0.65,
+        save_every=250,
+    ),
 }
 
 
@@ -64,6 +80,7 @@ class Pool:
     silence: tuple[Tensor, Tensor]
     at: Tensor
     sigma_mean: float
+    spread: float
     batch: int
 
     def sample(self) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
@@ -72,7 +89,11 @@ class Pool:
         each, pooled = self.told[0][rows].clone(), self.told[1][rows].clone()
         emptied = torch.rand(self.batch) < SILENCE
         each[emptied], pooled[emptied] = self.silence
-        return self.latents[rows], (each, pooled), torch.sigmoid(self.sigma_mean + torch.randn(self.batch))
+        return (
+            self.latents[rows],
+            (each, pooled),
+            torch.sigmoid(self.sigma_mean + self.spread * torch.randn(self.batch)),
+        )
 
 
 def encode(model: TinyFlux, bucket: Bucket, seed: int) -> Pool:
@@ -87,7 +108,8 @@ def encode(model: TinyFlux, bucket: Bucket, seed: int) -> Pool:
         (each[0], pooled[0]),
         positions(w, h),
         sigma_mean(w, h),
-        batch=max(1, TOKENS_A_BATCH // latents.shape[1]),
+        bucket.spread,
+        batch=max(4, TOKENS_A_BATCH // latents.shape[1]),
     )
 
 
@@ -97,7 +119,7 @@ def rate(step: int, stage: Stage) -> float:
     return min(1, step / 60) * (1 if done < stage.hold else max(0.01, (1 - done) / (1 - stage.hold + 1e-9)))
 
 
-def train(stage: Stage, model: TinyFlux, out: Path, seed: int, *, save_every: int = 100) -> None:
+def train(stage: Stage, model: TinyFlux, out: Path, seed: int) -> None:
     log = Log(out.name)
     pools = [encode(model, b, 1000 + seed + i) for i, b in enumerate(stage.buckets)]
     shares = torch.tensor([b.share for b in stage.buckets])
@@ -124,7 +146,7 @@ def train(stage: Stage, model: TinyFlux, out: Path, seed: int, *, save_every: in
         losses.append(loss.item())
         if step % 50 == 0:
             log(step=step, loss=sum(losses[-50:]) / len(losses[-50:]))
-        if step % save_every == 0 or step == stage.steps:
+        if step % stage.save_every == 0 or step == stage.steps:
             save_state(state, {"optimiser": optimiser.state(), "step": step})
             optimiser.average.swap()
             model.save(out)
@@ -133,9 +155,9 @@ def train(stage: Stage, model: TinyFlux, out: Path, seed: int, *, save_every: in
 
 
 def glance(folder: Path, stage: Stage) -> dict[str, float]:
-    """Share of 40 held-out captions that come true in full, at the stage's first size."""
-    told = scenes(778, 40, held_out=True)
+    """Share of up to 40 held-out captions that come true in full, at the stage's first size."""
     w, h = stage.buckets[0].width, stage.buckets[0].height
+    told = scenes(778, max(12, 40 * 64 * 64 // (w * h)), held_out=True)
     pictures = generate(load_pipeline(folder), [s.caption for s in told], Sampling(w, h, steps=6))
     seen = table(pictures, told)
     return {"one_right": seen["1"]["right"], "two_right": seen["2"]["right"], "one_shape": seen["1"]["shape"]}
