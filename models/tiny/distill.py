@@ -14,15 +14,16 @@ from torch import Tensor
 from .flux import SHIFT, Sampling, TinyFlux, generate, load_pipeline
 from .oracle import table
 from .scenes import scenes
-from .train import TOKENS_A_BATCH, Bucket, Pool, encode
+from .train import Bucket, Pool, encode
 from .training import Log, Optimiser, begin
 
 STEPS, SUBSTEPS, GUIDANCE, LR = 4, 3, 2.0, 3e-4
 BUCKETS = (
-    Bucket(64, 64, 0.4, 2000),
-    Bucket(96, 64, 0.2, 1000),
-    Bucket(64, 96, 0.2, 1000),
-    Bucket(128, 128, 0.2, 800),
+    Bucket(64, 64, 0.3, 2000),
+    Bucket(96, 64, 0.18, 1000),
+    Bucket(64, 96, 0.18, 1000),
+    Bucket(128, 128, 0.19, 800),
+    Bucket(256, 256, 0.15, 240),
 )
 
 
@@ -53,8 +54,8 @@ def train(teacher_folder: Path, out: Path, steps: int, seed: int = 0) -> None:
     losses: list[float] = []
     for step in range(1, steps + 1):
         pool = pools[int(torch.multinomial(shares, 1))]
-        batch = TOKENS_A_BATCH // pool.latents.shape[1]
-        rows, leg = torch.randint(0, len(pool.latents), (batch,)), torch.randint(0, STEPS, (batch, 1)) * SUBSTEPS
+        rows = torch.randint(0, len(pool.latents), (pool.batch,))
+        leg = torch.randint(0, STEPS, (pool.batch, 1)) * SUBSTEPS
         stops = line[leg + torch.arange(SUBSTEPS + 1)]
         here, there = stops[:, 0], stops[:, -1]
         told = (pool.told[0][rows], pool.told[1][rows])

@@ -32,6 +32,8 @@ IMAGE_ROWS = (
     Sampling(64, 96, steps=4),
     Sampling(128, 128, batch=10),
     Sampling(128, 128, steps=4, batch=10),
+    Sampling(256, 256, batch=4),
+    Sampling(256, 256, steps=4, batch=4),
 )
 STUDENT_ROWS = (
     Sampling(steps=STEPS, guidance=1.0),
@@ -39,6 +41,7 @@ STUDENT_ROWS = (
     Sampling(96, 64, steps=STEPS, guidance=1.0),
     Sampling(64, 96, steps=STEPS, guidance=1.0),
     Sampling(128, 128, steps=STEPS, guidance=1.0, batch=10),
+    Sampling(256, 256, steps=STEPS, guidance=1.0, batch=4),
 )
 CLIP_ROWS = tuple(wan.VideoSampling(frames=FPS * s) for s in (4, 8, 12))
 HEAD = (

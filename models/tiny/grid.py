@@ -67,7 +67,7 @@ def main() -> None:
     elif a.which == "student":
         rows = picture_rows(a.weights / "image_student", [(64, 64)] * 2, Sampling(steps=STEPS, guidance=1.0), 10)
     else:
-        sizes = [(64, 64)] * 3 + ([] if a.square else [(96, 64), (64, 96), (128, 128)])
+        sizes = [(64, 64)] * 3 + ([] if a.square else [(96, 64), (64, 96), (128, 128), (256, 256)])
         rows = picture_rows(a.weights / "image", sizes, Sampling(), 10)
     Image.fromarray(tiled(rows)).save(a.out, optimize=True)
 

@@ -17,7 +17,7 @@ FLUX: Final = "tiny-flux"
 FLUX_FAST: Final = "tiny-flux-fast"
 _SAYS_MODELS: Final = ("model.", "models", "upstreams", "discovery.", "diffusion", "engine.kind")
 _INDEX: Final = "model_index.json"
-_SIZES: Final = ("64x64", "96x64", "64x96", "128x128")  # those that both picture models are trained on
+_SIZES: Final = ("64x64", "96x64", "64x96", "128x128", "256x256")  # those that both picture models are trained on
 
 
 def tiny_folder() -> Path | None:

@@ -40,7 +40,7 @@ def pipe() -> "diffusers.FluxPipeline":
     return made
 
 
-@pytest.mark.parametrize("size", [(64, 64), (96, 64), (64, 96), (128, 128)])
+@pytest.mark.parametrize("size", [(64, 64), (96, 64), (64, 96), (128, 128), (256, 256)])
 def test_held_out_captions_come_true(pipe: "diffusers.FluxPipeline", size: tuple[int, int]) -> None:
     made = generate(pipe, CAPTIONS, Sampling(*size, steps=4))
     assert_come_true([judge(p, s) for p, s in zip(made, HELD_OUT, strict=True)])
