@@ -73,7 +73,7 @@ def test_strength_orders_how_much_a_picture_changes(pipe: "diffusers.FluxPipelin
     edit.set_progress_bar_config(disable=True)
     given = drawn(HELD_OUT[0])
     changes = []
-    for strength in (0.3, 0.6, 1.0):
+    for strength in (0.1, 0.3, 1.0):
         made = edit(
             "a large green ring on a black background",
             image=torch.from_numpy(given / 255.0).permute(2, 0, 1)[None].float(),
