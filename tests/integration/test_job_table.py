@@ -384,7 +384,7 @@ def test_pages_follow_each_other_without_gap_or_double(database: Database) -> No
             seen += [record.id for record in page]
             after = seen[-1]
         assert seen == expected([f"job-{n}" for n in range(7)])
-    with pytest.raises(RequestError, match="`after` is .job-9.: there is no such job") as caught:
+    with pytest.raises(RequestError, match=r"`after` is .job-9.: there is no such job") as caught:
         clients.page(JobQuery(TenantId("acme"), "video", "job-9"))
     assert caught.value.status == 404
 
