@@ -248,7 +248,7 @@ class MemoryTable:
                 return None
             case SpareRow():
                 self.spare(effect, owner)
-                return RowLost(now_ns, "table", effect.job, effect.attempt)
+                return RowClosed(now_ns, "table", effect.job, effect.attempt)
             case _:
                 return None
 
@@ -304,6 +304,7 @@ class JobWorld:
         self.saved: dict[RequestId, int] = {}
         self.still: set[str] = set()  # gateways that stand still: late, not dead
         self.faults: Counter[RequestId] = Counter()  # attempts that broke, or whose gateway died
+        self.unheard: Counter[RequestId] = Counter()  # claims that took a row and whose gateway was not told
         self.open: dict[tuple[RequestId, int], str] = {}  # attempts that nobody has accounted for -> their gateway
 
     def _gateway(self) -> Gateway:
@@ -361,16 +362,17 @@ class JobWorld:
         elif not is_done:
             answer = self.table.perform(effect, gateway.name, self.now_ns)
         if isinstance(effect, RowEffect):
-            self._account(effect, gateway.name, is_answered or is_done, isinstance(answer, RowClosed))
+            self._account(effect, gateway.name, is_answered or is_done, isinstance(answer, RowClosed), is_answered)
         if answer is not None:
             gateway.inbox.append(answer)
 
-    def _account(self, effect: "RowEffect", owner: str, is_done: bool, is_closed: bool) -> None:
+    def _account(self, effect: "RowEffect", owner: str, is_done: bool, is_closed: bool, is_told_so: bool) -> None:
         """What became of an attempt. The table never counts more failures than there are faults and open attempts."""
         stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
         if isinstance(effect, ClaimRow):
             if stored.owner == owner and stored.row.attempt == effect.attempt + 1:
                 self.open[effect.job, effect.attempt + 1] = owner
+                self.unheard[effect.job] += not is_told_so
         elif is_done and isinstance(effect, FailRow | SpareRow | RequeueRow):
             is_fault = isinstance(effect, FailRow) or (isinstance(effect, RequeueRow) and not effect.spares)
             is_told = is_fault or is_closed or isinstance(effect, SpareRow)
@@ -380,12 +382,12 @@ class JobWorld:
 
     def _check_lost(self, effect: FailRow) -> None:
         """SPEC H3: a job is given up for attempts that failed, not for slow gateways. One that stands still yet counts
-        as dead: at most one attempt per gateway."""
+        as dead: at most one attempt per gateway, and one per claim that its gateway never heard of."""
         stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
         if stored.row.failures < effect.failures or stored.row.attempt != effect.attempt:
             return
         others = sum(other != place for other in self.open if other[0] == effect.job)
-        assert others < len(self.gateways)
+        assert others < len(self.gateways) + self.unheard[effect.job]
         has_run = effect.failures == self.params.attempts_max
         assert self.faults[effect.job] + has_run + others >= self.params.attempts_max
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.job_world import JobWorld, job_row
 
+from headway.core.job_effects import ClaimRow
 from headway.core.jobs import Outcome
 from headway.core.units import NS_PER_S
 from headway.sched.jobs.params import BackoffParams, CheckpointParams, JobParams
@@ -45,7 +46,7 @@ def test_every_job_is_completed_exactly_once_through_crashes(seed: int, gateways
     assert {stored.completions for stored in world.table.rows.values()} == {1}
 
 
-def disturb(world: JobWorld, turns: int, dies: float) -> None:
+def disturb(world: JobWorld, turns: int, dies: float, *, are_claims_heard: bool = False) -> None:
     """Gateways stand still for longer than their leases and come back, the table does not answer; some die."""
     rng = world.rng
     for _ in range(turns):
@@ -56,7 +57,8 @@ def disturb(world: JobWorld, turns: int, dies: float) -> None:
         elif dice < 0.03:
             world.now_ns += rng.randrange(10) * NS_PER_S
         elif dice < 0.05 and gateway.to_table:
-            world.serve(gateway, is_answered=False, is_done=rng.random() < 0.5)
+            is_claim = isinstance(gateway.to_table[0], ClaimRow)
+            world.serve(gateway, is_answered=is_claim and are_claims_heard, is_done=rng.random() < 0.5)
         elif 0.05 <= dice < 0.05 + dies:
             world.still.discard(gateway.name)
             world.crash(gateway)
@@ -75,7 +77,7 @@ def test_no_job_is_lost_because_gateways_are_slow(seed: int, gateways: int, jobs
     world = JobWorld(random.Random(seed), gateways, params)
     for number in range(jobs):
         world.store(job_row(number))
-    disturb(world, 800, dies=0.0)
+    disturb(world, 800, dies=0.0, are_claims_heard=True)
     world.settle(world.is_over)
     assert {(stored.state, stored.completions) for stored in world.table.rows.values()} == {("completed", 1)}
 

@@ -94,8 +94,8 @@ class RequeueRow(msgspec.Struct, frozen=True, tag=True):
 
 class SpareRow(msgspec.Struct, frozen=True, tag=True):
     """Table: this attempt stopped because its row was lost or could not be kept, and was no failure. The row is handed
-    back where it is still ours; where others have had it since, one failure less counts. Answers: RowLost,
-    RowUnknown."""
+    back where it is still ours; where others have had it since, one failure less counts. Answers:
+    RowClosed, RowUnknown."""
 
     job: RequestId
     attempt: int

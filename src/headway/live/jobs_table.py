@@ -169,7 +169,7 @@ class TableDriver:
                 held = node.requeue(effect)
             case SpareRow():
                 node.spare(effect)
-                held = False
+                held = True
         if held:
             return lambda at_ns: RowClosed(at_ns, "table", job, attempt)
         return lambda at_ns: RowLost(at_ns, "table", job, attempt)

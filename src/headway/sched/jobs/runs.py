@@ -196,7 +196,7 @@ class Runs:
             self._stop(run)
         elif isinstance(run.end, CompleteRow) or (isinstance(run.end, RequeueRow) and run.end.spares):
             self._spare(run)
-        elif run.phase == "closing":
+        elif run.phase == "closing" and not isinstance(run.end, SpareRow):  # it says so of a heartbeat before it
             del self._runs[job]
 
     def closed(self, job: RequestId, attempt: int) -> None:

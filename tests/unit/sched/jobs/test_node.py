@@ -149,7 +149,9 @@ def test_a_job_whose_lease_could_not_be_kept_is_stopped_and_nothing_more_is_writ
     assert ended == [SpareRow(RequestId("job-1"), 1, 0)]
     node.handle(RowUnknown(16 * S, "table", RequestId("job-1"), 1))
     assert only(node.handle(TimerFired(17 * S, "t", TICK)), SpareRow)  # until the table has it
-    node.handle(RowLost(18 * S, "table", RequestId("job-1"), 1))
+    node.handle(RowLost(18 * S, "table", RequestId("job-1"), 1))  # the answer to a heartbeat from before
+    assert not node.is_idle
+    node.handle(RowClosed(18 * S, "table", RequestId("job-1"), 1))
     assert node.is_idle
 
 
