@@ -17,31 +17,35 @@ COUNTS = tuple(field.name for field in fields(Seq) if field.name != "request")
 
 
 def pressed_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig:
-    """Blocks for little more than one request at its longest, and many at once, who then have time to wait."""
+    """Blocks for little more than one request at its longest, and many at once, who then have time to wait.
+
+    Crowded: more run than victims are looked at. Calm: nobody swaps or is cancelled and rows decode to their limits, so
+    a head that does not fit waits while grants evict what it would hit.
+    """
     base = random_config(rng, orders)
-    is_crowded = rng.random() < 0.25  # more than a window of victims
-    max_seqs, size, longest = rng.choice([2, 4, 8, 12]), rng.choice([1, 2, 3, 4]), rng.choice([30, 60])
-    kv_blocks = -(-longest // size) + rng.randint(6, 20)
-    if is_crowded:
-        max_seqs, size, longest, kv_blocks = 16, 2, 30, rng.randint(60, 90)
-    step_tokens, swap = max_seqs + rng.randint(8, 40), rng.random() < 0.5
     order = base.params.order
-    if order.type == "lpm":  # hits decide, most of the time
-        order = PolicyChoice("lpm", {"queue_max": rng.choice([4, 64, 64]), "skips_max": rng.choice([1, 4, 16])})
+    kind = rng.choice(["crowded", "calm", "mixed", "mixed"])
+    max_seqs, size, longest = rng.choice([2, 4, 8, 12]), rng.choice([1, 2, 3, 4]), rng.choice([30, 60])
+    if order.type == "lpm" and rng.random() < 0.8:  # hits decide, most of the time
+        kind, order = "calm", PolicyChoice("lpm", {"queue_max": 64, "skips_max": rng.choice([4, 16])})
+    kv_blocks = -(-longest // size) + rng.randint(6, 20)
+    if kind == "crowded":
+        max_seqs, size, longest, kv_blocks = 16, 2, 30, rng.randint(60, 90)
+    elif kind == "calm":
+        max_seqs, size, longest = 8, rng.choice([1, 2, 3]), 60
+        kv_blocks = longest // size + rng.randint(0, 8)
+    step_tokens, swap = max_seqs + rng.randint(8, 40), kind != "calm" and rng.random() < 0.6
     params = with_settings(
         base.params,
         max_seqs=max_seqs,
         step_tokens=step_tokens,
         chunk=random_chunk(rng, step_tokens),
         order=order,
-        watermark=rng.choice([0, 0, 2, 5]),
+        watermark=rng.choice([0, 3, 6] if kind == "calm" else [0, 0, 2, 5]),
         swap=swap,
     )
     limits = make_limits(
-        block_size=size,
-        kv_blocks=kv_blocks,
-        host_slots=rng.randint(5, 60) if swap else 0,
-        max_model_len=longest,
+        block_size=size, kv_blocks=kv_blocks, host_slots=rng.randint(5, 60) if swap else 0, max_model_len=longest
     )
     return replace(
         base,
@@ -49,13 +53,13 @@ def pressed_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig
         limits=limits,
         kv_bytes_per_block=10**3,
         arrival_rate=0.1,
-        burst=16 if is_crowded else rng.randint(5, 12),
-        urgencies=1 if is_crowded else 4,
+        burst=16 if kind == "crowded" else rng.randint(6, 12),
+        urgencies=1 if kind == "crowded" else 4,
         turns=20,
-        cancel_rate=rng.choice([0.0, 0.05, 0.2]),
-        odd_rate=rng.choice([0.0, 0.0, 0.1]),
+        cancel_rate=0.0 if kind == "calm" else rng.choice([0.0, 0.05, 0.2]),
+        odd_rate=0.0 if kind == "calm" else rng.choice([0.0, 0.0, 0.1]),
         picks_by_state=True,
-        endless_rate=rng.choice([0.3, 1.0]),
+        endless_rate=1.0 if kind == "calm" else rng.choice([0.3, 1.0]),
         lessons=rng.choice([0, 1000, 1000]),
     )
 

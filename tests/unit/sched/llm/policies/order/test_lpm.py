@@ -1,7 +1,10 @@
 """Longest prefix match first."""
 
-from tests.property.llm_world import make_request
+import pytest
+from tests.property.llm_world import make_limits, make_request
 from tests.property.rig import Rig
+
+from headway.sched.llm.admission import find_hits
 
 SHARED = tuple(1 + i % 3 for i in range(16))
 
@@ -55,3 +58,28 @@ def test_records_the_cached_tokens_it_compared() -> None:
     r.step()
     (record,) = r.decisions("order")
     assert [(option.name, option.score) for option in record.alternatives] == [("req-2", -16.0), ("req-1", 0.0)]
+
+
+# SPEC B3: grants of a row that decodes evict what the head would hit, and the one with more hits then may fit.
+@pytest.mark.parametrize("cached", [10, 7])  # the fourth eviction decides, or the first
+def test_a_head_that_loses_its_hits_while_it_waits_gives_way_to_one_that_fits(cached: int) -> None:
+    r = Rig(limits=make_limits(block_size=1, kv_blocks=45), order="lpm", async_depth=1)
+    mine, theirs = (1, 2, 3, 1, 2, 3, 1, 2, 3, 1)[:cached], (2, 1, 1, 2, 1, 1, 2, 1, 1, 2)
+
+    def new(number: int, prompt: tuple[int, ...], tokens: int) -> int:
+        return r.add(make_request(number, prompt, tokens, arrived_ns=number, ignore_eos=True, block_size=1))
+
+    new(1, mine, 1)
+    r.drain()
+    row = new(2, theirs, 34)
+    r.step()
+    small = new(3, (*theirs[:6], 3, 3), 2)
+    large = new(4, (*mine, *(3,) * 28), 1)
+    hits: list[int] = []
+    while not r.seq(small).table:
+        assert row in r.machine.state.seqs, "it waited until blocks came free"
+        hits = [len(find_hits(r.machine.state, r.seq(one), r.machine.state.step + 1)) for one in (small, large)]
+        r.step()
+    assert hits == [6, 7], "the step's own grant took one; of equals the oldest is first"
+    r.drain()
+    assert r.admitted()[-2:] == [small, large]
