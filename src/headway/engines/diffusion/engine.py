@@ -14,6 +14,7 @@ from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.engines.diffusion.batch import JOINED_TOKENS_MAX, Batcher, alike
 from headway.engines.diffusion.begin import Beginner, Spent
+from headway.engines.diffusion.decodes import begin_decodes
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Frames, Size, Work
 from headway.engines.diffusion.loading import Loaded
@@ -239,7 +240,7 @@ class DiffusionEngine:
     def _decodes(self, rows: Sequence[Row]) -> dict[int, Callable[[], Frames]]:
         """Begin the decodes of all rows that are complete."""
         complete = [row for row in rows if row.seq in self._rows and row.done == row.request.steps]
-        return {row.seq: self.stages.decoding(self._family.unpack(row.latents, row.size), row.size) for row in complete}
+        return begin_decodes(complete, self._family, self.stages)
 
     def _outputs(
         self, plan: DenoisePlan, row: Row, decodes: Mapping[int, Callable[[], Frames]], spent: Spent
