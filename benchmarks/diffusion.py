@@ -111,11 +111,13 @@ def compare(bench: Bench, size: int, batch: int, rounds: int) -> str:
     took: dict[str, list[float]] = {"ours": [], "one": [], "hand": []}
     for number in range(rounds + 1):
         first = number * batch
-        ran = {
-            "ours": cpu_ms(lambda first=first: bench.ours(first, batch, size)),
-            "one": cpu_ms(lambda first=first: bench.theirs(first, batch, size, 1)),
-            "hand": cpu_ms(lambda first=first: bench.theirs(first, batch, size, batch)),
-        }
+        systems = [
+            ("ours", lambda first=first: bench.ours(first, batch, size)),
+            ("one", lambda first=first: bench.theirs(first, batch, size, 1)),
+            ("hand", lambda first=first: bench.theirs(first, batch, size, batch)),
+        ]
+        turn = number % len(systems)  # nobody always runs behind the same one, whose pages and caches it finds
+        ran = {name: cpu_ms(run) for name, run in systems[turn:] + systems[:turn]}
         if number:  # the first round warms up
             for name, value in ran.items():
                 took[name].append(value / batch)
