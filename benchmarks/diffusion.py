@@ -1,4 +1,5 @@
-"""CPU-time of the diffusion engine per picture, beside plain diffusers on the same weights; the price of a resume.
+"""CPU-time of the diffusion engine per picture, beside plain diffusers on the same weights; the error of the estimator;
+the price of a resume.
 
 usage: python benchmarks/diffusion.py FOLDER [--sizes 64 128] [--batches 1 4 8] [--steps 12] [--guidance 2]
            [--rounds N] [--tokens 16]
@@ -7,6 +8,11 @@ FOLDER is a pipeline of pictures that FluxPipeline loads. Three systems take tur
 pictures as PNG: this engine with one plan per denoise step, as its scheduler drives it; `pipe()` picture by picture;
 `pipe()` with the whole batch in one call, as one would write by hand. Prompts change between rounds, so that none of
 ours is in the cache, but the empty one is. Medians of CPU-milliseconds per picture, one thread.
+
+The estimator is production's: the cost that a replica fits in its warm-up (single pictures of every size, and the
+largest batch of the first, are measured there), then corrected by each plan that ran. Its error is (predicted - taken)
+/ taken of whole requests, predicted before they begin: `first` when this cell has not run yet, `later` in the rounds
+after.
 """
 
 import argparse
@@ -24,12 +30,16 @@ import torch
 from headway.core.artifacts import Denoised
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.reports import DenoiseCoefficients
 from headway.core.request import Content, DenoiseShape, DiffusionRequest
+from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
 from headway.engines.diffusion.loading import LoadSettings, load
+from headway.live.denoise_warmup import Clocks, Probes, warm_up_denoiser
 
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 SHAPES = ("circle", "square", "triangle", "ring", "cross")
+PATCH = 8  # pixels of a latent token's side, of models/tiny/image
 GROUNDS = ("white", "black", "gray")
 
 
@@ -153,6 +163,46 @@ def resume(bench: Bench, size: int, rounds: int) -> str:
     )
 
 
+def estimator(bench: Bench, sizes: Sequence[int], batches: Sequence[int], rounds: int) -> list[str]:
+    """Rows of the table: errors of what was predicted before each request began, in per cent."""
+    passes = 2 if bench.guidance > 1 else 1
+    shapes = {size: DenoiseShape(size, size, 1, passes) for size in sizes}
+    start = DenoiseCoefficients(
+        base_ns=0.0,
+        floor_ns=0.0,
+        token_ns=1.0,
+        pair_ns=0.0,
+        patch=PATCH,
+        text_tokens=bench.tokens,
+        passes=passes,
+        is_floor_hidden=False,
+        steps=bench.steps,
+    )
+    probes = Probes(tuple((shape, max(batches)) for shape in shapes.values()), "png", is_own_work=True)
+    warm = warm_up_denoiser(bench.engine, probes, start, Clocks(time.process_time_ns, time.thread_time_ns))
+    belief, errors = DenoiseCost(warm.cost), {(size, batch): [] for size in sizes for batch in batches}
+    for number in range(rounds):
+        for (size, batch), found in errors.items():
+            news, plans = bench.requests(number * batch, batch, size), []
+            for step in range(bench.steps):
+                rows = tuple(DenoiseRow(new.seq, step, 1, bench.steps, new.request.n) for new in news)
+                new = tuple(news) if step == 0 else ()
+                plans.append(DenoisePlan(1, 0, rows, size, size, shape=shapes[size], new=new))
+            predicted, taken = sum(belief.plan_ns(plan) for plan in plans), 0
+            for plan in plans:
+                began = time.process_time_ns()
+                done = bench.engine.run(plan)
+                took = time.process_time_ns() - began
+                taken += took
+                belief.observe(plan, took, done.stages)
+            found.append(100 * (predicted - taken) / taken)
+    return [
+        f"| {size} | {batch} | {found[0]:+.1f} | {statistics.mean(found[1:]):+.1f} |"
+        f" {statistics.mean(abs(one) for one in found[1:]):.1f} |"
+        for (size, batch), found in errors.items()
+    ]
+
+
 def _begun(request: DiffusionRequest, done: int, checkpoint: bytes) -> DiffusionRequest:
     return msgspec.structs.replace(request, begun=done, checkpoint=checkpoint)
 
@@ -188,6 +238,9 @@ def main() -> None:
     print("\nOne forward pass without guidance, ms (gain over single ones), by batch:\n")
     print("| px | " + " | ".join(map(str, args.batches)) + " |\n|---|" + "---|" * len(args.batches))
     print("\n".join(gains(bench, args.sizes, args.batches)))
+    print("\nError of the estimator, per cent of a request's CPU time:\n")
+    print("| px | batch | first | later, mean | later, mean size |\n|---|---|---|---|---|")
+    print("\n".join(estimator(bench, args.sizes, args.batches, max(2, args.rounds))))
     print()
     for size in args.sizes:
         print(resume(bench, size, args.rounds), flush=True)
