@@ -569,12 +569,21 @@ def test_shutdown_lets_answers_end_and_then_tells_their_clients(upstream: Upstre
 
 
 @pytest.mark.parametrize(
-    "field", [{"max_tokens": 10**30}, {"session_id": "s" * 257}, {"stream": "yes"}, {"priority": 0.5}, {"n": [1]}]
+    ("field", "code"),
+    [
+        ({"max_tokens": 10**30}, "invalid_value"),
+        ({"session_id": "s" * 257}, "invalid_value"),
+        ({"stream": "yes"}, "invalid_type"),
+        ({"priority": 0.5}, "invalid_type"),
+        ({"n": [1]}, "invalid_type"),
+    ],
 )
-def test_a_field_that_decides_something_must_have_its_type_and_size(upstream: Upstream, field: dict[str, Any]) -> None:
+def test_a_field_that_decides_something_must_have_its_type_and_size(
+    upstream: Upstream, field: dict[str, Any], code: str
+) -> None:
     async def test(made: Rig) -> None:
         bad, good = await ask(made.port, request({**CHAT, **field}), request(CHAT))
-        assert (bad.status, json.loads(bad.body)["error"]["code"]) == (400, "invalid_value")
+        assert (bad.status, json.loads(bad.body)["error"]["code"]) == (400, code)
         assert next(iter(field)) in json.loads(bad.body)["error"]["message"]
         assert good.status == 200
         assert len(upstream.seen) == 1
