@@ -20,7 +20,8 @@ def pressed_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig
     """Blocks for little more than one request at its longest, and many at once, who then have time to wait.
 
     Crowded: more run than victims are looked at. Calm: nobody swaps or is cancelled and rows decode to their limits, so
-    a head that does not fit waits while grants evict what it would hit.
+    a head that does not fit waits while grants evict what it would hit. Seated: seats are short, blocks are not, so who
+    was displaced could come back at once.
     """
     base = random_config(rng, orders)
     order = base.params.order
@@ -28,12 +29,16 @@ def pressed_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig
     max_seqs, size, longest = rng.choice([2, 4, 8, 12]), rng.choice([1, 2, 3, 4]), rng.choice([30, 60])
     if order.type == "lpm" and rng.random() < 0.8:  # hits decide, most of the time
         kind, order = "calm", PolicyChoice("lpm", {"queue_max": 64, "skips_max": rng.choice([4, 16])})
+    elif order.type == "priority" and rng.random() < 0.4:
+        kind, order = "seated", PolicyChoice("priority", {"age_ms": 1000, "min_gap": 1})
     kv_blocks = -(-longest // size) + rng.randint(6, 20)
     if kind == "crowded":
         max_seqs, size, longest, kv_blocks = 16, 2, 30, rng.randint(60, 90)
     elif kind == "calm":
         max_seqs, size, longest = 8, rng.choice([1, 2, 3]), 60
         kv_blocks = longest // size + rng.randint(0, 8)
+    elif kind == "seated":
+        max_seqs, kv_blocks = rng.choice([2, 3, 4]), 300
     step_tokens, swap = max_seqs + rng.randint(8, 40), kind != "calm" and rng.random() < 0.6
     params = with_settings(
         base.params,
@@ -47,21 +52,28 @@ def pressed_config(rng: Random, orders: tuple[str, ...] = ORDERS) -> WorldConfig
     limits = make_limits(
         block_size=size, kv_blocks=kv_blocks, host_slots=rng.randint(5, 60) if swap else 0, max_model_len=longest
     )
-    return replace(
+    config = replace(
         base,
         params=params,
         limits=limits,
         kv_bytes_per_block=10**3,
         arrival_rate=0.1,
-        burst=16 if kind == "crowded" else rng.randint(6, 12),
-        urgencies=1 if kind == "crowded" else 4,
+        burst=rng.randint(6, 12),
         turns=20,
-        cancel_rate=0.0 if kind == "calm" else rng.choice([0.0, 0.05, 0.2]),
-        odd_rate=0.0 if kind == "calm" else rng.choice([0.0, 0.0, 0.1]),
+        cancel_rate=rng.choice([0.0, 0.05, 0.2]),
+        odd_rate=rng.choice([0.0, 0.0, 0.1]),
         picks_by_state=True,
-        endless_rate=1.0 if kind == "calm" else rng.choice([0.3, 1.0]),
+        endless_rate=rng.choice([0.3, 1.0]),
         lessons=rng.choice([0, 1000, 1000]),
     )
+    if kind == "crowded":
+        return replace(config, burst=16, urgencies=1)
+    if kind == "calm":
+        return replace(config, cancel_rate=0.0, odd_rate=0.0, endless_rate=1.0)
+    if kind == "seated":
+        params = with_settings(params, async_depth=4, overlap_prefills=True, preemptions_max=4)
+        return replace(config, params=params, arrival_rate=0.4, burst=1, cancel_rate=0.3, turns=60)
+    return config
 
 
 class AheadWorld(World):
