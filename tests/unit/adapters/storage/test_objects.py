@@ -109,6 +109,7 @@ def test_a_bucket_that_is_not_there_is_refused_at_the_start(
 
 @pytest.mark.parametrize("job", ["../x", "a/b", "", "x" * 65, "..", "a\x00b", "ü"])
 def test_ids_that_are_no_path_of_ours_are_unknown(job: str) -> None:
+    # SPEC M5
     with pytest.raises(RequestError) as caught:
         job_prefix("t", job)
     assert caught.value.status == 404

@@ -104,6 +104,7 @@ def test_a_name_is_judged_by_what_it_resolves_to() -> None:
     ],
 )
 def test_no_way_of_writing_a_private_address_is_sent_to(url: str) -> None:
+    # SPEC M5
     async def use() -> Answer:
         hooks = Webhooks(WebhookSettings({"*": SECRET}), 5.0, lambda: 0)
         answer = await hooks.send("evt_1", "acme", url, BODY)
