@@ -186,6 +186,15 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     tenant_weight: int = 1
     allow_degrade: tuple[str, ...] = ()
     trace: TraceContext | None = None
+    played_ns: Ns | None = None  # when its chunk is played (SPEC H5): that orders it, and ends nothing where it is late
+
+    @property
+    def wanted_ns(self) -> Ns | None:
+        """By when it is wanted: the sooner of its end-to-end deadline and its playback. None: nobody says."""
+        due_ns = self.slo.e2e_deadline_ns
+        if due_ns is None or self.played_ns is None:
+            return self.played_ns if due_ns is None else due_ns
+        return min(due_ns, self.played_ns)
 
     @property
     def shape(self) -> DenoiseShape:

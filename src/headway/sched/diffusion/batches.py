@@ -41,7 +41,7 @@ class Batches:
         others waiting, and never before what has a deadline (SPEC F8)."""
         head = ranked[0][1]
         left_ns = self.cold_ns([head]) - head.passed_ns
-        if left_ns > 0 and head.request.slo.e2e_deadline_ns is None:
+        if left_ns > 0 and head.request.wanted_ns is None:
             for place, (_rank, item) in enumerate(ranked):
                 work_ns = self.left_ns([item])
                 if work_ns <= left_ns and self.are_warm([item]):

@@ -68,13 +68,13 @@ class Preempter:
         )
         if len(sooner) * won_ns > len(batch) * lost_ns:
             return Switch(head, f"{said}: waits get shorter", stays)
-        due_ns = head.request.slo.e2e_deadline_ns
+        due_ns = head.request.wanted_ns
         if due_ns is None or not at_ns + before_ns + during_ns <= due_ns < at_ns + left_ns + during_ns:
             return None
         if len(sooner) * won_ns <= len(batch) * price_ns:
             return None
         ends_ns = at_ns + lost_ns + left_ns
-        dues = [item.request.slo.e2e_deadline_ns for item in batch]
+        dues = [item.request.wanted_ns for item in batch]
         if any(due is not None and due < ends_ns for due in dues):
             return None
         return Switch(head, f"{said}: its deadline, and none of theirs", stays)

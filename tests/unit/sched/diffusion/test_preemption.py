@@ -1,5 +1,7 @@
 """Step-boundary preemption (SPEC F6). vllm-omni#1679: a long video blocks short pictures."""
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, machine, picture
@@ -147,7 +149,9 @@ def test_a_waiting_one_that_is_cancelled_is_forgotten_by_the_engine_too() -> Non
     assert stepped(painter).leave == (1,)
 
 
-def test_a_deadline_interrupts_what_has_time() -> None:
+# SPEC F6, H5
+@pytest.mark.parametrize("when", [lambda ns: {"slo": Slo(e2e_deadline_ns=ns)}, lambda ns: {"played_ns": ns}])
+def test_a_deadline_or_a_playback_interrupts_what_has_time(when: Callable[[int], dict[str, object]]) -> None:
     for due_ns, interrupts in ((LONG_NS, True), (LONG_NS * 99 // 100, False)):
         painter = painting(FREE, "least_slack")
         video = replace(LONG, slo=Slo(e2e_deadline_ns=due_ns))
@@ -155,7 +159,7 @@ def test_a_deadline_interrupts_what_has_time() -> None:
         stepped(painter)
         for _ in range(14):
             stepped(painter)
-        urgent = picture("req-2", steps=15, size=256, slo=Slo(e2e_deadline_ns=LONG_NS * 95 // 100))
+        urgent = picture("req-2", steps=15, size=256, **when(LONG_NS * 95 // 100))  # type: ignore[arg-type]  # fields by name
         painter.add(urgent)  # takes three times as long as what is left of the other, and would be late behind it
         assert (rows(stepped(painter))[0][0] == 2) is interrupts
 

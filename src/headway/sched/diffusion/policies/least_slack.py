@@ -1,4 +1,4 @@
-"""Least slack to the end-to-end deadline first."""
+"""Least slack first: to the end-to-end deadline, or to when a chunk is played."""
 
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,7 @@ class LeastSlack:
     """rank = deadline - work: the latest time at which it can begin and still be in time."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"belief"})
-    sees: ClassVar[str] = "end-to-end deadlines and estimated GPU-seconds"
+    sees: ClassVar[str] = "end-to-end deadlines, playback of chunks, and estimated GPU-seconds"
     good_at: ClassVar[str] = "SLO attainment at a load that can be met"
     blind_spot: ClassVar[str] = "in overload it serves what is late anyway; admission must keep that out"
 
@@ -27,7 +27,7 @@ class LeastSlack:
     def rank(self, item: Item) -> Rank:
         """Latest time to begin."""
         request = item.request
-        due_ns = request.slo.e2e_deadline_ns
+        due_ns = request.wanted_ns
         if due_ns is None:
             due_ns = request.arrived_ns + self._default_ns
         return (due_ns - item.work_ns, request.arrived_ns, item.seq)
