@@ -8,7 +8,7 @@ from headway.core.ids import RequestId
 from headway.core.plans import StepTiming
 from headway.core.units import Ns
 
-ArtifactKind = Literal["picture", "video", "preview", "checkpoint"]
+ArtifactKind = Literal["picture", "video", "preview", "checkpoint", "latents"]
 BAD_INPUT: Final = "bad_input"  # a picture, mask or parameter that the model cannot use
 BAD_CHECKPOINT: Final = "bad_checkpoint"
 TOO_LARGE: Final = "result_too_large"  # of a row whose picture or video no message can carry
@@ -17,10 +17,10 @@ Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
 
 
 class Made(msgspec.Struct, frozen=True):
-    """One thing made for a request, encoded in the form that it asked for (a checkpoint in the engine's own).
+    """One thing made for a request, encoded in the form that it asked for; checkpoints and latents in the engine's own.
 
     `index`: the picture of n, or the number of the preview from 0 (`DiffusionRequest.preview_steps`). `steps`: done
-    when it was made.
+    when it was made. "latents" are of the last `DiffusionRequest.hand_on` frames, and come before the video.
     """
 
     kind: ArtifactKind

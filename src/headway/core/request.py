@@ -145,11 +145,12 @@ class Content(msgspec.Struct, frozen=True):
     form: str = "png"  # of the answer: png, jpeg, webp; mp4 for a video
     quality: int = 100  # of a lossy form, 0 to 100
     previews: int = 0  # unfinished pictures on the way, spread over the steps
+    given: bytes = b""  # latents of the frames that a chunk goes on from, as an engine made them ("latents")
 
     @property
     def brought_bytes(self) -> int:
-        """Of pictures that came with it."""
-        return sum(len(picture) for picture in self.pictures) + len(self.mask or b"")
+        """Of pictures and latents that came with it."""
+        return sum(len(picture) for picture in self.pictures) + len(self.mask or b"") + len(self.given)
 
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
@@ -165,7 +166,9 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     arrived_ns: Ns
     slo: Slo = Slo()
     urgency: int = 0
-    frames: int = 1
+    frames: int = 1  # of a chunk of a streaming session (SPEC H5): those that are given are among them
+    given_frames: int = 0  # the first of `frames`, which are not made or shown: `content.given` holds their latents
+    hand_on: int = 0  # last frames whose latents come back beside the video, for the next chunk; 0: none
     fps: int = 0  # of a video
     guidance_scale: float = 0.0  # 0: the model's
     passes: int = 0  # forward passes per step: 2 where a second, unconditional one guides; 0: the model's
@@ -209,6 +212,20 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
             self.image_prompts,
             len(self.loras),
         )
+
+    @property
+    def chunk_fault(self) -> str | None:
+        """Why it cannot be a chunk of a streaming session, in words; None: it can, or it is none."""
+        given, frames, said = self.given_frames, self.frames, self.content
+        if not 0 <= given < frames:
+            return f"given_frames is {given} of {frames} frames; give at least 0 and fewer than there are"
+        if bool(said.given) is not bool(given):
+            return f"given_frames is {given} and {len(said.given)} bytes of latents came; send both or neither"
+        if not 0 <= self.hand_on <= frames:
+            return f"hand_on is {self.hand_on} of {frames} frames; ask for at least 0 and at most all"
+        if given and said.pictures:
+            return f"{given} frames are given and a picture too; a chunk goes on from frames alone"
+        return None
 
     @property
     def skipped_steps(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from headway.adapters.gateway.pictures.sizes import frames_of
+from headway.adapters.gateway.pictures.sizes import first_chunk_frames, frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
 from headway.core.artifacts import CARRIED_BYTES_MAX
 from headway.core.errors import ConfigError
@@ -14,6 +14,7 @@ from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
+from headway.live.chunk_sizes import check_chunks
 from headway.live.denoise_warmup import Probes
 from headway.live.pipeline_sizes import check_size, default_size, sides_of
 from headway.live.spec import DiffusionSpec, PipelineSpec
@@ -26,6 +27,7 @@ _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
 _MIB: Final = 1 << 20
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Frames = Annotated[int, msgspec.Meta(ge=0, le=2400)]  # of a chunk: 20 s of 120 a second
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]  # that the job table holds
 
 
@@ -76,6 +78,8 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     fps: Annotated[int, msgspec.Meta(ge=0, le=120)] = 0  # frames per second of its videos; 0: it makes pictures
     seconds: tuple[Annotated[int, msgspec.Meta(ge=1, le=600)], ...] = (4, 8, 12)  # lengths; the first is the default
     frame_stride: Count = 1  # frames of one latent frame after the first
+    context_frames: Frames = 0  # frames that a chunk of a streaming session goes on from; 0: whole videos only
+    chunk_frames: Frames = 0  # new frames of one chunk
     scheduler: DiffusionParams = DiffusionParams()
     synthetic: SyntheticDenoise = SyntheticDenoise()
 
@@ -122,6 +126,7 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
             raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
         if not model.seconds:
             raise ConfigError(f"{key}.seconds is empty; name at least one length")
+        check_chunks(key, model.context_frames, model.chunk_frames, model.fps)
         _check_pools(f"{key}.pools", model)
         belief = DenoiseCost(believed_cost(model))
         try:
@@ -178,6 +183,8 @@ def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
         fps=model.fps,
         seconds=model.seconds,
         frame_stride=model.frame_stride,
+        context_frames=model.context_frames,
+        chunk_frames=model.chunk_frames,
     )
     return ModelCard(
         id=model.name,
@@ -246,6 +253,8 @@ def probes_of(model: DiffusionSettings) -> Probes:
     assert looks is not None  # of every model here
     passes = model.guided_passes if model.guidance_scale > 1 else 1
     lengths = [frames_of(seconds, looks) for seconds in model.seconds] if model.fps else [1]
+    if model.chunk_frames:
+        lengths += [model.context_frames + model.chunk_frames, first_chunk_frames(looks)]
     named = [(size, frames) for size in (model.usual_size, *model.sizes) for frames in lengths]
     shapes = dict.fromkeys(DenoiseShape(*sides_of(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)

@@ -74,4 +74,6 @@ def _wan(folder: Path) -> DiffusionSettings:
         edits=False,
         fps=2,
         multiple=16,
+        context_frames=4,
+        chunk_frames=4,
     )

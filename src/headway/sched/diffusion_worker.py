@@ -31,6 +31,7 @@ from headway.sched.sitting import Sitting
 from headway.sched.stays import Sums
 from headway.sched.step_watch import StepWatch
 
+_RESULTS: Final = ("picture", "video", "latents")  # without which a row is not complete
 ENGINE_FAILED: Final = "engine_failed"  # code of rows whose plan failed as a whole
 
 
@@ -230,10 +231,10 @@ class DiffusionWorker:
 
 
 def _too_large(made: Sequence[RowMade]) -> list[RowFailed]:
-    """Rows whose picture or video no message carries."""
+    """Rows whose picture, video or latents no message carries."""
     found: list[RowFailed] = []
     for row in made:
-        size = max((len(one.body) for one in row.made if one.kind in ("picture", "video")), default=0)
+        size = max((len(one.body) for one in row.made if one.kind in _RESULTS), default=0)
         if size > CARRIED_BYTES_MAX:
             why = f"its result has {size} bytes, the limit is {CARRIED_BYTES_MAX}; ask for fewer pixels or frames"
             found.append(RowFailed(row.seq, TOO_LARGE, why))

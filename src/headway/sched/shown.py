@@ -16,14 +16,15 @@ class Shown:
         self._previewed = request.begun  # steps of the last preview
         self._saved = request.begun
         self._checkpoint: Made | None = None  # the newest one
-        self._kept: set[tuple[str, int]] = set()  # finished pictures and videos, by kind and index
+        self._kept: set[tuple[str, int]] = set()  # finished pictures, videos and latents, by kind and index
         self._wanted = request.n
         self._brought_bytes = len(request.checkpoint)
 
     @property
     def is_complete(self) -> bool:
         """All that was asked for has been passed on."""
-        return len(self._kept) >= self._wanted or ("video", 0) in self._kept
+        finished = sum(kind != "latents" for kind, _index in self._kept)  # those come before their video
+        return finished >= self._wanted or ("video", 0) in self._kept
 
     @property
     def checkpoint_bytes(self) -> int:

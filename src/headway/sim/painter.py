@@ -18,7 +18,8 @@ Painted = tuple[tuple[RowMade, ...], tuple[RowFailed, ...]]
 
 def first_state(request: DiffusionRequest, index: int) -> bytes:
     """The noise of one of its pictures."""
-    return _hash(f"{request.model} {request.content.prompt} {request.seed + index}".encode())
+    said = f"{request.model} {request.content.prompt} {request.seed + index}".encode()
+    return _hash(said + request.content.given)
 
 
 def next_state(state: bytes, step: int) -> bytes:
@@ -32,6 +33,16 @@ def picture_alone(request: DiffusionRequest, index: int = 0) -> bytes:
     for step in range(request.steps):
         state = next_state(state, step)
     return state
+
+
+def latents_of(request: DiffusionRequest, state: bytes) -> bytes:
+    """What a chunk of a streaming session hands on, of a finished picture (SPEC H5)."""
+    return _mark(request) + _hash(state + request.hand_on.to_bytes(4, "big"))
+
+
+def _mark(request: DiffusionRequest) -> bytes:
+    """Latents are of one model and size."""
+    return f"latents {request.model} {request.width}x{request.height} ".encode()
 
 
 def _hash(said: bytes) -> bytes:
@@ -68,6 +79,10 @@ class Painter:
         request = new.request
         if any(not picture for picture in request.content.pictures):
             return RowFailed(new.seq, BAD_INPUT, "a picture is empty")
+        if (fault := request.chunk_fault) is not None:
+            return RowFailed(new.seq, BAD_INPUT, fault)
+        if request.given_frames and not request.content.given.startswith(_mark(request)):
+            return RowFailed(new.seq, BAD_INPUT, "the latents of the given frames are of another model or size")
         if request.begun:
             states = [request.checkpoint[at : at + 16] for at in range(0, 16 * request.n, 16)]
         else:
@@ -90,6 +105,8 @@ class Painter:
             made.append(Made("preview", canvas.states[0], steps=canvas.done))
         if canvas.done == row.total:
             kind: ArtifactKind = "video" if request.frames > 1 else "picture"
+            if request.hand_on:
+                made += [Made("latents", latents_of(request, s), k, canvas.done) for k, s in enumerate(canvas.states)]
             for index, state in enumerate(canvas.states):
                 made.append(Made(kind, state, index, canvas.done, request.seed + index))
             del self.canvases[row.seq]

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import llm
 
-from headway.core.artifacts import CARRIED_BYTES_MAX, Made, RowFailed, RowMade, StageTimes
+from headway.core.artifacts import CARRIED_BYTES_MAX, ArtifactKind, Made, RowFailed, RowMade, StageTimes
 from headway.core.effects import Effect, Restart, RunDenoise, Send, WakeAt
 from headway.core.events import DenoiseDone, Event, MessageArrived, PeerJoined, PeerLost, StepFailed, TimerFired
 from headway.core.ids import NodeId, TimerId
@@ -273,14 +273,15 @@ def test_the_time_of_an_interruption_is_evidence_of_its_own(is_cancelled: bool) 
     assert marks.device_ns == (272_000 if is_cancelled else 544_000)  # nothing of the picture's
 
 
-def test_a_result_that_no_message_carries_fails_its_row_and_no_other() -> None:
+@pytest.mark.parametrize("kind", ["picture", "video", "latents"])
+def test_a_result_that_no_message_carries_fails_its_row_and_no_other(kind: ArtifactKind) -> None:  # SPEC H5
     easel = Easel()
     large, small = (picture(f"req-{number}", steps=1) for number in range(2))
     done: list[Message] = []
     for request, size in ((large, CARRIED_BYTES_MAX + 1), (small, 9)):
         easel.message(Submit(request, 1, number=1))
         (row,) = (row for effect in easel.last if isinstance(effect, RunDenoise) for row in effect.plan.rows)
-        done += easel.step(made=(RowMade(row.seq, (Made("picture", bytes(size), 0, 1),)),))
+        done += easel.step(made=(RowMade(row.seq, (Made(kind, bytes(size), 0, 1),)),))
     ends = {message.request: (message.reason, message.code) for message in done if isinstance(message, Finished)}
     assert ends == {
         large.id: (FinishReason.REJECTED, "result_too_large"),

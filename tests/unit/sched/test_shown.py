@@ -45,3 +45,11 @@ def test_a_video_is_complete_with_one_thing() -> None:
     assert not shown.is_complete
     shown.take((made("video"),))
     assert shown.is_complete
+
+
+def test_latents_come_before_their_video_and_do_not_complete_a_chunk() -> None:  # SPEC H5
+    shown = Shown(picture("req-1", steps=8, frames=8, hand_on=4))
+    assert shown.take((made("latents", 0, 8),)) == (made("latents", 0, 8),)
+    assert not shown.is_complete
+    assert shown.take((made("latents", 0, 8), made("video", 0, 8))) == (made("video", 0, 8),)
+    assert shown.is_complete

@@ -1,8 +1,10 @@
 import pytest
+from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import picture
 
 from headway.core.artifacts import Made
 from headway.core.errors import InvariantError
+from headway.core.ids import ModelId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DiffusionRequest
 from headway.sim.painter import Painter, picture_alone
@@ -47,3 +49,21 @@ def test_refuses_steps_of_what_it_does_not_hold() -> None:
         painter.apply(plan(request, 1, 1))
     with pytest.raises(InvariantError, match="not here"):
         painter.apply(plan(request, 1, 1, leave=(7,)))
+
+
+def test_a_chunk_goes_on_from_what_the_one_before_handed_on_and_from_nothing_foreign() -> None:  # SPEC H5
+    first = picture("req-1", steps=1, frames=4, hand_on=4)
+    made, _ = Painter().apply(plan(first, 0, 1, new=(NewDenoise(1, first),)))
+    latents, video = made[0].made
+    assert (latents.kind, video.kind) == ("latents", "video")
+    second = picture("req-2", steps=1, frames=8, given_frames=4, content=Content(given=latents.body))
+    made, failed = Painter().apply(plan(second, 0, 1, new=(NewDenoise(1, second),)))
+    assert failed == ()
+    assert made[0].made[0].body not in (picture_alone(first), picture_alone(picture("req-2", steps=1, frames=8)))
+    for foreign in (
+        replace(second, model=ModelId("other")),
+        replace(second, width=128),
+        replace(second, content=Content()),
+    ):
+        _, failed = Painter().apply(plan(foreign, 0, 1, new=(NewDenoise(1, foreign),)))
+        assert [one.code for one in failed] == ["bad_input"]

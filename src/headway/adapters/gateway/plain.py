@@ -193,4 +193,8 @@ def _picture_object(looks: PictureCard) -> JsonObject:
         "guidance_scale": looks.guidance_scale,
         "edits": looks.edits,
     }
-    return shown if not looks.fps else {**shown, "fps": looks.fps, "seconds": list(looks.seconds)}
+    if looks.fps:
+        shown |= {"fps": looks.fps, "seconds": list(looks.seconds)}
+    if looks.chunk_frames:  # of a streaming session (SPEC H5)
+        shown |= {"context_frames": looks.context_frames, "chunk_frames": looks.chunk_frames}
+    return shown

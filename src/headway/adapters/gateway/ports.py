@@ -46,6 +46,8 @@ class PictureCard(msgspec.Struct, frozen=True):
     fps: int = 0  # of a video; 0: makes pictures
     seconds: tuple[int, ...] = (4, 8, 12)  # of a video; the first is that of a request that names none
     frame_stride: int = 1  # frames of one latent frame after the first: a video has k * stride + 1 of them
+    context_frames: int = 0  # that a chunk of a streaming session goes on from; 0: whole videos only
+    chunk_frames: int = 0  # new ones of each chunk; of the first one, rounded up as those of a video
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -40,6 +40,16 @@ class _Saved(msgspec.Struct, frozen=True, array_like=True):
     states: tuple[bytes, ...]
 
 
+class _Latents(msgspec.Struct, frozen=True, array_like=True, tag="synthetic-latents-1"):
+    """What the next chunk of a streaming session goes on from: the end of one video, as a hash."""
+
+    model: str
+    height: int
+    width: int
+    frames: int
+    state: bytes
+
+
 class _Kept(msgspec.Struct):
     """What is kept of one row until it is over."""
 
@@ -141,6 +151,28 @@ def _check(request: DiffusionRequest) -> None:
                 f"picture {n} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}",
                 code=BAD_INPUT,
             )
+    _check_chunk(request)
+
+
+def _check_chunk(request: DiffusionRequest) -> None:
+    """Raise RequestError for what no chunk goes on from (SPEC H5)."""
+    if (fault := request.chunk_fault) is not None:
+        raise RequestError(fault, code=BAD_INPUT)
+    if (request.given_frames or request.hand_on) and request.content.form != "mp4":
+        raise RequestError(f"a chunk is a video, made as mp4, not {request.content.form}", code=BAD_INPUT)
+    if not request.given_frames:
+        return
+    try:
+        given = msgspec.msgpack.decode(request.content.given, type=_Latents)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the latents of the given frames are unreadable: {error}", code=BAD_INPUT) from error
+    wanted = (request.model, request.height, request.width, request.given_frames)
+    if (given.model, given.height, given.width, given.frames) != wanted:
+        raise RequestError(
+            f"the latents that came are of {given.frames} frames of {given.width}x{given.height} by {given.model!r}, "
+            f"given_frames is {request.given_frames} of {request.width}x{request.height} by {request.model!r}",
+            code=BAD_INPUT,
+        )
 
 
 def _fresh(request: DiffusionRequest) -> _Kept:
@@ -151,8 +183,8 @@ def _asked(request: DiffusionRequest) -> bytes:
     """All that decides the pictures, and nothing of who asked, when, or in which form the answer is wanted."""
     content = request.content
     decisive = (
-        (content.prompt, content.negative_prompt, content.pictures, content.mask),
-        (request.model, request.steps, request.height, request.width, request.frames),
+        (content.prompt, content.negative_prompt, content.pictures, content.mask, content.given),
+        (request.model, request.steps, request.height, request.width, request.frames, request.given_frames),
         (request.guidance_scale, request.passes, request.strength, request.solver, request.quality, request.dtype),
         (request.loras, request.control_nets, request.image_prompts, request.reference_tokens),
     )
@@ -178,11 +210,19 @@ def _resumed(request: DiffusionRequest) -> _Kept:
 def _finished(kept: _Kept) -> tuple[Made, ...]:
     request = kept.request
     if request.content.form == "mp4":
-        keys = (_hash(kept.states[0], frame.to_bytes(4, "big")) for frame in range(request.frames))
+        shown = range(request.given_frames, request.frames)
+        keys = (_hash(kept.states[0], frame.to_bytes(4, "big")) for frame in shown)
         frames = [grid_png(request.height, request.width, key) for key in keys]
         movie = png_movie(frames, request.height, request.width, request.fps)
-        return (Made("video", movie, 0, kept.done, request.seed),)
+        video = Made("video", movie, 0, kept.done, request.seed)
+        return (_handed_on(kept), video) if request.hand_on else (video,)
     return tuple(
         Made("picture", grid_png(request.height, request.width, state), k, kept.done, request.seed + k)
         for k, state in enumerate(kept.states)
     )
+
+
+def _handed_on(kept: _Kept) -> Made:
+    request = kept.request
+    last = _Latents(request.model, request.height, request.width, request.hand_on, kept.states[0])
+    return Made("latents", msgspec.msgpack.encode(last), 0, kept.done, request.seed)

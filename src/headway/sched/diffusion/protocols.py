@@ -18,6 +18,7 @@ class BatchKey(msgspec.Struct, frozen=True):
     height: int
     width: int
     frames: int
+    given_frames: int
     fps: int
     steps: int
     guidance_scale: float
@@ -40,6 +41,7 @@ def batch_key(request: DiffusionRequest) -> BatchKey:
         height=request.height,
         width=request.width,
         frames=request.frames,
+        given_frames=request.given_frames,
         fps=request.fps,
         steps=request.steps,
         guidance_scale=request.guidance_scale,

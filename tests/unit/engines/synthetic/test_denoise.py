@@ -151,3 +151,54 @@ def test_a_plan_that_skips_a_step_is_a_bug() -> None:
     run(denoiser, [asked()], 0, 1)
     with pytest.raises(InvariantError, match="goes on from 2"):
         run(denoiser, [asked()], 2, 1)
+
+
+def chunk(seed: int, given: bytes = b"", **fields: object) -> DiffusionRequest:
+    """One of two frames after the two of the chunk before."""
+    given_frames = 2 if given else 0
+    said = Content("a red circle", form="mp4", given=given)
+    more = {"frames": given_frames + 2, "given_frames": given_frames, "hand_on": 2, "fps": 2, "seed": seed}
+    return asked(**{**more, "content": said, **fields})
+
+
+def test_a_chunk_shows_its_own_frames_and_goes_on_from_those_before() -> None:  # SPEC H5
+    denoiser = SyntheticDenoiser(FREE)
+    (first,) = run(denoiser, [chunk(1)], 0, 4).made
+    latents, video = first.made
+    assert [(one.kind, one.index, one.steps) for one in first.made] == [("latents", 0, 4), ("video", 0, 4)]
+    assert video.body.count(b"IHDR") == 2
+    (second,) = run(SyntheticDenoiser(FREE), [chunk(2, latents.body)], 0, 4).made  # in another process
+    assert second.made[1].body.count(b"IHDR") == 2
+    (other,) = run(denoiser, [chunk(3)], 0, 4).made
+    (elsewhere,) = run(denoiser, [chunk(2, other.made[0].body)], 0, 4).made
+    assert second.made[1].body != elsewhere.made[1].body
+    (alone,) = run(denoiser, [chunk(1, hand_on=0)], 0, 4).made
+    assert alone.made == (video,)
+
+
+def test_a_chunk_that_was_moved_goes_on_as_it_was() -> None:  # SPEC F6, H5
+    (first,) = run(SyntheticDenoiser(FREE), [chunk(1)], 0, 4).made
+    whole = chunk(2, first.made[0].body)
+    denoiser = SyntheticDenoiser(FREE)
+    (saved,) = run(denoiser, [whole], 0, 2, save=(0,)).made
+    moved = msgspec.structs.replace(whole, begun=2, checkpoint=saved.made[0].body)
+    assert run(SyntheticDenoiser(FREE), [moved], 2, 2).made == run(SyntheticDenoiser(FREE), [whole], 0, 4).made
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model": ModelId("other")}, "by 'm', given_frames is 2 of 24x16 by 'other'"),
+        ({"width": 48}, "are of 2 frames of 24x16 by 'm', given_frames is 2 of 48x16"),
+        ({"given_frames": 1}, "are of 2 frames of 24x16 by 'm', given_frames is 1"),
+        ({"content": Content("x", form="mp4", given=b"\x00junk")}, "unreadable"),
+        ({"content": Content("x", form="mp4")}, "0 bytes of latents came"),
+        ({"content": Content("x", given=b"\x00")}, "a chunk is a video, made as mp4, not png"),
+    ],
+    ids=str,
+)
+def test_latents_that_are_foreign_or_unreadable_are_bad_input(fields: dict[str, object], words: str) -> None:
+    (first,) = run(SyntheticDenoiser(FREE), [chunk(1)], 0, 4).made  # SPEC H5
+    (failure,) = run(SyntheticDenoiser(FREE), [chunk(2, first.made[0].body, **fields)], 0, 4).failed
+    assert failure.code == "bad_input"
+    assert words in failure.message

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.sched.diffusion.pictures import picture
 
-from headway.core.request import LoraUse
+from headway.core.request import Content, LoraUse
 from headway.sched.diffusion.protocols import batch_key
 
 
@@ -13,6 +13,7 @@ from headway.sched.diffusion.protocols import batch_key
         {"height": 128},
         {"width": 128},
         {"frames": 9},
+        {"given_frames": 4},
         {"fps": 16},
         {"steps": 4},
         {"guidance_scale": 7.0},
@@ -41,6 +42,9 @@ def test_an_adapter_at_another_scale_is_another_one_and_at_zero_it_is_not_absent
     assert len({batch_key(picture("req-1", loras=use)) for use in uses}) == len(uses)
 
 
-def test_seed_prompt_owner_and_deadline_do_not() -> None:
-    one, two = picture("req-1"), picture("req-2", seed=99, arrived_ns=5, tenant="other", urgency=3)
+def test_seed_content_owner_and_deadline_do_not() -> None:
+    one = picture("req-1", content=Content(given=b"a"))
+    two = picture(
+        "req-2", seed=99, arrived_ns=5, tenant="other", urgency=3, hand_on=4, content=Content("x", given=b"b")
+    )
     assert batch_key(one) == batch_key(two)

@@ -47,5 +47,14 @@ def seconds_of(asked: int | str | None, looks: PictureCard, model: str) -> int:
 
 def frames_of(seconds: int, looks: PictureCard) -> int:
     """Return the frames of so many seconds, rounded up to what whole latent frames hold."""
-    frames, stride = seconds * looks.fps, looks.frame_stride
+    return _whole(seconds * looks.fps, looks.frame_stride)
+
+
+def first_chunk_frames(looks: PictureCard) -> int:
+    """Return the frames of the first chunk of a streaming session, which goes on from none: `chunk_frames`, rounded up
+    to what whole latent frames hold. A later one has `context_frames` + `chunk_frames`, the former of them given."""
+    return _whole(looks.chunk_frames, looks.frame_stride)
+
+
+def _whole(frames: int, stride: int) -> int:
     return frames if stride == 1 else -(-(frames - 1) // stride) * stride + 1

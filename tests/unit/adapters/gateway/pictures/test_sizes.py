@@ -1,6 +1,6 @@
 import pytest
 
-from headway.adapters.gateway.pictures.sizes import frames_of, pixels_of, seconds_of
+from headway.adapters.gateway.pictures.sizes import first_chunk_frames, frames_of, pixels_of, seconds_of
 from headway.adapters.gateway.ports import PictureCard
 from headway.core.errors import RequestError
 
@@ -32,6 +32,11 @@ def test_frames_fill_whole_latent_frames() -> None:
     assert frames_of(4, PictureCard(size="64x64", fps=4)) == 16
     assert frames_of(4, PictureCard(size="64x64", fps=4, frame_stride=4)) == 17
     assert frames_of(5, PictureCard(size="64x64", fps=16, frame_stride=4)) == 81
+
+
+def test_the_first_chunk_of_a_session_fills_whole_latent_frames_too() -> None:  # SPEC H5
+    assert first_chunk_frames(PictureCard(size="64x64", fps=2, context_frames=4, chunk_frames=4)) == 4
+    assert first_chunk_frames(PictureCard(size="64x64", fps=16, frame_stride=4, chunk_frames=80)) == 81
 
 
 def test_seconds_may_be_a_text() -> None:

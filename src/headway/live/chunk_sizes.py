@@ -1,0 +1,18 @@
+"""Lengths of the chunks of a streaming session as a configuration names them (SPEC H5)."""
+
+from headway.core.errors import ConfigError
+
+
+def check_chunks(key: str, context: int, chunk: int, fps: int) -> None:
+    """Raise ConfigError for what no model could mean. What this one can go on from is known once it is loaded."""
+    if bool(context) is not bool(chunk):
+        raise ConfigError(
+            f"{key}.context_frames = {context} and {key}.chunk_frames = {chunk}: name both, or leave both out"
+        )
+    if context and not fps:
+        raise ConfigError(f"{key}.context_frames = {context} needs {key}.fps: chunks are of videos")
+    if context > chunk:
+        raise ConfigError(
+            f"{key}.context_frames = {context} is above {key}.chunk_frames = {chunk}: a chunk goes on from frames of "
+            "the one before it; make it at least as long"
+        )
