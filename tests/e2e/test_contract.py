@@ -397,7 +397,7 @@ def test_estimates_have_a_price_and_grow_with_the_work(server: Server, path: str
     few, many = estimate(4), estimate(400)
     for one in (few, many):
         assert {"gpu_seconds", "price_usd", "eta_s", "memory_bytes", "verdict"} <= set(one)
-        assert one["price_usd"] == pytest.approx(one["gpu_seconds"] * 2.5 / 3600)
+        assert one["price_usd"] == pytest.approx(one["gpu_seconds"] * 2.5 / 3600, rel=1e-3)  # both have four digits
         assert one["ttft_ms"] > 0
         assert one["tpot_ms"] > 0
         assert one["verdict"] == "admit"

@@ -49,6 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
     verdict: str
     verdict_reason: str
     replicas: list[Explained]
+    output_tokens_likely: int | None = None
 
 
 def question(text: bytes, where: str) -> Question:
@@ -69,8 +70,13 @@ def text(answer: Answer, width: int | None = None) -> str:
 
     Parts are in seconds for `cost_aware`; other policies score in units of their own.
     """
+    planned = f"{answer.output_tokens} output tokens planned with"
+    if answer.output_tokens_likely is None and not answer.output_tokens:
+        planned = "no output tokens"
+    elif answer.output_tokens_likely is None:
+        planned += " (how many are likely is not known yet)"
     head = (
-        f"{answer.model}: {answer.prompt_tokens} prompt tokens, {answer.output_tokens} output tokens planned with, "
+        f"{answer.model}: {answer.prompt_tokens} prompt tokens, {planned}, "
         f"policy {answer.policy}; admission: {answer.verdict} ({answer.verdict_reason})"
     )
     unit = " s" if answer.policy in _IN_SECONDS else ""

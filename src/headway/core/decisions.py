@@ -85,4 +85,5 @@ class Explanation(msgspec.Struct, frozen=True):
     verdict_reason: str
     replicas: tuple[Explained, ...]  # candidates best first, then the others by id
     left: tuple[tuple[Lessened, int | str], ...] = ()  # what `degrade` takes away, and what stays of it
+    output_tokens_likely: int | None = None  # what those with such a limit came to, or are forced to; None: not known
     unservable: str | None = None  # why no replica can ever run it; None: one can, as far as is known

@@ -80,6 +80,18 @@ class OutputLengths:
         while len(self._buckets) > self._params.buckets_max:
             self._buckets.popitem(last=False)
 
+    def alike(self, request: LanguageRequest) -> int | None:
+        """Output tokens to plan with, by outputs with its class of max_tokens alone; None while too few are known.
+
+        Outputs with other limits bound it badly: those with a smaller one were cut there.
+        """
+        for key in _keys(request)[:2]:
+            bucket = self._buckets.get(key)
+            if bucket is not None and len(bucket) >= self._params.samples_min:
+                value = bucket.quantile(self._params.quantile)
+                return None if value is None else min(value, request.max_tokens)
+        return None
+
     def estimate(self, request: LanguageRequest, generated: int = 0) -> int | None:
         """Output tokens to plan with, given that it has generated so many; None while nothing is known of its like.
 

@@ -1,5 +1,7 @@
 """Predicts what a request needs, from what the replicas' steps are believed to cost and their last reports."""
 
+from typing import Final
+
 import msgspec
 
 from headway.adapters.gateway.ports import Estimate, PictureEstimate
@@ -16,16 +18,23 @@ from headway.cost.llm import pairs
 from headway.live.board import Board, Known
 from headway.sched.admission.protocol import lessened
 
+OUTPUT_TOKENS_UNKNOWN: Final = 200  # of a request whose like has not ended yet; `cost_aware` plans with as many
 
-def estimate(request: LlmRequest, board: Board, verdict: str) -> Estimate:
+
+def estimate(request: LlmRequest, board: Board, explained: Explanation) -> Estimate:
     """The replica with the least predicted TTFT counts. Raises CapacityError when none of the model is there.
 
-    `verdict` is what admission would say now; of what no replica can hold it need not be asked.
+    The output is as long as is likely (`explained`), else OUTPUT_TOKENS_UNKNOWN, and never longer than its limit. Of
+    what no replica can hold to that limit admission need not be asked.
     """
     nodes = board.serving(request.model)
     if not nodes:
         raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
-    return min((_on(request, board, node, verdict) for node in nodes), key=lambda found: found.ttft_ns)
+    likely, limit = explained.output_tokens_likely, request.sampling.max_tokens
+    output = min(OUTPUT_TOKENS_UNKNOWN if likely is None else max(1, likely), limit)
+    return min(
+        (_on(request, output, board, node, explained.verdict) for node in nodes), key=lambda found: found.ttft_ns
+    )
 
 
 def foresee(request: DiffusionRequest, board: Board, explained: Explanation) -> PictureEstimate | None:
@@ -64,31 +73,36 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explan
     )
 
 
-def _on(request: LlmRequest, board: Board, node: NodeId, verdict: str) -> Estimate:
+def _on(request: LlmRequest, output: int, board: Board, node: NodeId, verdict: str) -> Estimate:
     known, belief = board.replicas[node], board.belief(node)
     report = known.report
     running = 0 if report is None else report.running
     kv_tokens = 0 if report is None else report.running_kv_tokens
     queued = 0 if report is None else report.waiting_prefill_tokens
-    prompt, output = len(request.prompt), request.sampling.max_tokens
+    prompt, limit = len(request.prompt), request.sampling.max_tokens
     queue_ns = belief.step_ns(running, kv_tokens, queued, pairs(0, queued)) if queued else 0
     prefill_ns = belief.step_ns(running, kv_tokens, prompt, pairs(0, prompt))
-    # Half of the output stands for the context that decoding sees on average.
-    step_ns = belief.step_ns(running + 1, kv_tokens + prompt + output // 2)
-    ttft_ns = queue_ns + prefill_ns
-    decode_ns = step_ns * max(0, output - 1)
-    # A step serves every running request; each pays its share of it.
-    blocks = _kv_blocks(request, known)
-    device_ns = prefill_ns + decode_ns // (running + 1)
+
+    def step_ns(tokens: int) -> int:
+        # Half of the output stands for the context that decoding sees on average.
+        return belief.step_ns(running + 1, kv_tokens + prompt + tokens // 2)
+
+    def device_s(tokens: int) -> float:
+        # A step serves every running request; each pays its share of it.
+        return s_from_ns(prefill_ns + step_ns(tokens) * max(0, tokens - 1) // (running + 1))
+
+    is_too_large = known.limits is not None and _kv_blocks(prompt + limit, known) > known.limits.kv_blocks
     return Estimate(
-        ttft_ns=ttft_ns,
-        tpot_ns=step_ns,
-        device_seconds=s_from_ns(device_ns),
-        kv_bytes=blocks * (0 if known.limits is None else known.limits.kv_bytes_per_block),
-        verdict="reject" if known.limits is not None and blocks > known.limits.kv_blocks else verdict,
+        ttft_ns=queue_ns + prefill_ns,
+        tpot_ns=step_ns(output),
+        device_seconds=device_s(output),
+        kv_bytes=_kv_blocks(prompt + output, known) * (0 if known.limits is None else known.limits.kv_bytes_per_block),
+        verdict="reject" if is_too_large else verdict,
+        output_tokens=output,
+        device_seconds_max=device_s(limit),
     )
 
 
-def _kv_blocks(request: LlmRequest, known: Known) -> int:
+def _kv_blocks(tokens: int, known: Known) -> int:
     size = 1 if known.limits is None else known.limits.block_size
-    return -(-(len(request.prompt) + request.sampling.max_tokens) // size)
+    return -(-tokens // size)

@@ -207,7 +207,7 @@ class LiveServing:
 
     def estimate(self, request: LlmRequest) -> Estimate:
         """Predict one sequence on the replicas as they are now."""
-        return estimate(request, self._board, self._wired.front.explain(request, self.now_ns()).verdict)
+        return estimate(request, self._board, self.explain(request))
 
     async def trace(self, seconds: float, shape: TraceShape) -> bytes:
         """A Chrome/Perfetto file or JSON lines of the last `seconds`, written in a thread: streams go on meanwhile."""

@@ -32,6 +32,17 @@ class Foresight:
         tokens = self.lengths.estimate(request)
         return request if tokens is None else msgspec.structs.replace(request, output_tokens_predicted=tokens)
 
+    def likely(self, request: Request) -> int | None:
+        """Output tokens that a client may be told: what it forces or predicts, else what came of requests with such a
+        limit; None while nothing is known of them, and for pictures. A query."""
+        if isinstance(request, DiffusionRequest):
+            return None
+        if request.ignores_eos:
+            return request.max_tokens
+        if request.output_tokens_predicted is not None:
+            return min(request.output_tokens_predicted, request.max_tokens)
+        return self.lengths.alike(request)
+
     def outgrown(self, request: Request, generated: int) -> Request:
         """The output is longer than predicted: return the request with what those that got so far came to."""
         if not isinstance(request, LlmRequest):

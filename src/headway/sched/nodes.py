@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from headway.core.decisions import Explanation
 from headway.core.effects import Effect, Record, Send
 from headway.core.events import (
@@ -117,7 +119,9 @@ class FrontNode:
 
     def explain(self, request: Request, at_ns: Ns) -> Explanation:
         """Where a request would go now, and whether it would be let in. A query."""
-        return self.dispatch.gate.explain(self.book.foresight.foreseen(request), at_ns)
+        foresight = self.book.foresight
+        explained = self.dispatch.gate.explain(foresight.foreseen(request), at_ns)
+        return msgspec.structs.replace(explained, output_tokens_likely=foresight.likely(request))
 
     def recovery_figures(self) -> Sequence[tuple[str, int]]:
         """What failed and how that was met, counted since the start."""

@@ -97,3 +97,11 @@ def test_a_server_that_refuses_ends_with_one_line(monkeypatch: pytest.MonkeyPatc
     file.write_text('{"prompt": "x"}')
     code, output, _ = run(monkeypatch, str(file), answer=ServerError("it answered 403"))
     assert (code, output.strip()) == (1, "headway route explain: it answered 403")
+
+
+def test_a_length_that_nobody_knows_yet_is_not_told_as_a_prediction() -> None:
+    assert "20 output tokens planned with (how many are likely is not known yet)" in route.text(ANSWER)
+    known = msgspec.structs.replace(ANSWER, output_tokens_likely=20)
+    assert "20 output tokens planned with, policy" in route.text(known)
+    picture = msgspec.structs.replace(ANSWER, output_tokens=0)
+    assert "100 prompt tokens, no output tokens, policy" in route.text(picture)

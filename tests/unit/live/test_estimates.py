@@ -1,8 +1,9 @@
 from collections.abc import Sequence
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
+from headway.adapters.gateway.ports import Estimate
 from headway.core.decisions import Explanation, Lessened
 from headway.core.errors import CapacityError
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
@@ -14,13 +15,15 @@ from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams, S
 from headway.core.units import NS_PER_MS
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
-from headway.live.estimates import estimate, foresee
+from headway.live.estimates import OUTPUT_TOKENS_UNKNOWN, estimate, foresee
 from headway.live.stores import TelemetrySettings, Timeline, write_trace
 from headway.live.wire import Phase, Ready, StepSpan
+from headway.sched.router.cost_terms import Weights
 
 A, B, MODEL = NodeId("rep-a"), NodeId("rep-b"), ModelId("m")
 NO_SLO = Slo()
 LIMITS = ModelLimits("m", 100, 1024, 16, 64, 1000, 0, 1, (), "f", "d")
+ADMIT = Explanation(MODEL, "p", 0, 1, "admit", "", ())
 COST = StepCostParams(base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0, learn=False)
 
 
@@ -44,20 +47,20 @@ def request(prompt: int = 10, max_tokens: int = 5, slo: Slo = NO_SLO) -> LlmRequ
 
 def test_alone_the_first_token_costs_one_step_with_the_prompt() -> None:
     # SPEC A7
-    found = estimate(request(prompt=10), board(A), "admit")
+    found = estimate(request(prompt=10), board(A), ADMIT)
     assert found.ttft_ns == NS_PER_MS + 10 * 20_000
     assert found.verdict == "admit"
 
 
 def test_more_tokens_cost_more_device_time() -> None:
-    few, many = (estimate(request(max_tokens=n), board(A), "admit") for n in (8, 400))
+    few, many = (estimate(request(max_tokens=n), board(A), ADMIT) for n in (8, 400))
     assert 0 < few.device_seconds < many.device_seconds
 
 
 def test_the_replica_with_the_shorter_queue_counts() -> None:
     both = board(A, B)
     both.heard(A, report(A, waiting=3, queued=5000))
-    assert estimate(request(), both, "admit").ttft_ns < estimate(request(), only_a(), "admit").ttft_ns
+    assert estimate(request(), both, ADMIT).ttft_ns < estimate(request(), only_a(), ADMIT).ttft_ns
 
 
 def only_a() -> Board:
@@ -68,20 +71,48 @@ def only_a() -> Board:
 
 def test_the_verdict_is_admissions_own() -> None:
     # SPEC A7
-    assert [estimate(request(), board(A), verdict).verdict for verdict in ("queue", "degrade")] == ["queue", "degrade"]
+    found = [estimate(request(), board(A), replace(ADMIT, verdict=verdict)) for verdict in ("queue", "degrade")]
+    assert [one.verdict for one in found] == ["queue", "degrade"]
 
 
 def test_what_no_replica_can_hold_is_a_reject_whatever_waits() -> None:
-    assert estimate(request(max_tokens=2000), board(A), "admit").verdict == "reject"
+    assert estimate(request(max_tokens=2000), board(A), ADMIT).verdict == "reject"
 
 
 def test_kv_covers_prompt_and_output_in_whole_blocks() -> None:
-    assert estimate(request(prompt=10, max_tokens=7), board(A), "admit").kv_bytes == 2 * 1000
+    assert estimate(request(prompt=10, max_tokens=7), board(A), ADMIT).kv_bytes == 2 * 1000
+
+
+def test_output_is_priced_as_long_as_is_likely_and_its_limit_beside_it() -> None:
+    # SPEC A7, H6
+    def found(likely: int | None, limit: int) -> Estimate:
+        return estimate(request(max_tokens=limit), board(A), replace(ADMIT, output_tokens_likely=likely))
+
+    assert [found(*each).output_tokens for each in ((None, 900), (None, 50), (30, 900), (30, 20), (0, 900))] == [
+        OUTPUT_TOKENS_UNKNOWN,
+        50,
+        30,
+        20,
+        1,
+    ]
+    likely, forced = found(30, 900), found(900, 900)
+    assert likely.device_seconds == found(None, 30).device_seconds < likely.device_seconds_max
+    assert likely.device_seconds_max == forced.device_seconds == forced.device_seconds_max
+    assert found(30, 900).kv_bytes == found(None, 30).kv_bytes
+
+
+def test_too_large_is_judged_by_the_limit_whatever_is_likely() -> None:
+    # SPEC A7
+    assert estimate(request(max_tokens=2000), board(A), replace(ADMIT, output_tokens_likely=1)).verdict == "reject"
+
+
+def test_an_unknown_length_is_as_long_as_the_router_takes_it() -> None:
+    assert Weights().output_tokens == OUTPUT_TOKENS_UNKNOWN
 
 
 def test_without_a_replica_there_is_no_estimate() -> None:
     with pytest.raises(CapacityError, match="no replica of m"):
-        estimate(request(), board(), "admit")
+        estimate(request(), board(), ADMIT)
 
 
 def spans(count: int, step_ns: int) -> Sequence[StepSpan]:
@@ -91,10 +122,10 @@ def spans(count: int, step_ns: int) -> Sequence[StepSpan]:
 
 def test_measured_steps_correct_the_belief() -> None:
     # SPEC A7
-    learning = board(A, cost=msgspec.structs.replace(COST, learn=True))
-    before = estimate(request(), learning, "admit").tpot_ns
+    learning = board(A, cost=replace(COST, learn=True))
+    before = estimate(request(), learning, ADMIT).tpot_ns
     learning.spans(A, spans(300, 10 * NS_PER_MS))
-    after = estimate(request(), learning, "admit").tpot_ns
+    after = estimate(request(), learning, ADMIT).tpot_ns
     assert before < 2 * NS_PER_MS
     assert abs(after - 10 * NS_PER_MS) < NS_PER_MS
 
@@ -124,9 +155,7 @@ def test_an_estimate_is_of_what_would_run_after_admission_took_something_away() 
     for node, model, token_ns in ((A, "m", 1e6), (B, "fast", 1e5)):
         made.joined(node, 1, Ready(LIMITS, 5))
         told = ReplicaReport(node, 1, 1, 0, "diffusion", model, 0, 0, 0, 0, 0, 0, 0)
-        made.heard(
-            node, Report(msgspec.structs.replace(told, denoise_cost=DenoiseCoefficients(0.0, 0.0, token_ns, 0.0)))
-        )
+        made.heard(node, Report(replace(told, denoise_cost=DenoiseCoefficients(0.0, 0.0, token_ns, 0.0))))
     asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0)
 
     def foreseen(*left: tuple[Lessened, int | str]) -> tuple[float, dict[str, int | str]]:
@@ -150,7 +179,7 @@ def test_an_estimate_of_a_picture_tells_its_memory_where_its_replica_does() -> N
     asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0, n=2)
     explained = Explanation(MODEL, "p", 0, 0, "reject", "memory", (), unservable="it needs more")
     for number, (tells, expected) in enumerate(((None, None), (memory, 7 + 3 * 2 * 64 * 64)), start=1):
-        made.heard(A, Report(msgspec.structs.replace(told, number=number, denoise_memory=tells)))
+        made.heard(A, Report(replace(told, number=number, denoise_memory=tells)))
         found = foresee(asked, made, explained)
         assert found is not None
         assert (found.memory_bytes, found.unservable, found.verdict) == (expected, "it needs more", "reject")
@@ -165,7 +194,7 @@ def test_an_estimate_of_a_shape_that_has_not_run_has_its_first_run() -> None:
     asked = DiffusionRequest(RequestId("img-1"), TenantId("t"), MODEL, 10, 64, 64, 7, 0)
     seen = []
     for number, warm in enumerate(((WarmShape(64, 64, 1, 1),), (WarmShape(64, 96, 1, 1),)), start=1):
-        made.heard(A, Report(msgspec.structs.replace(told, number=number, warm=warm)))
+        made.heard(A, Report(replace(told, number=number, warm=warm)))
         found = foresee(asked, made, Explanation(MODEL, "p", 0, 0, "admit", "", ()))
         assert found is not None
         seen.append(found)

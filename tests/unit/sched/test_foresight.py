@@ -1,3 +1,4 @@
+import msgspec
 from tests.unit.sched.desk import Desk
 from tests.unit.sched.router.views import llm
 
@@ -79,3 +80,18 @@ def test_a_client_that_leaves_teaches_how_long_it_stayed_and_a_deadline_teaches_
     desk.node.book.foresight.ended(llm("req-9", max_tokens=100), FinishReason.DEADLINE, 90)
     desk.node.book.foresight.ended(llm("req-9", max_tokens=100), FinishReason.LOST, 90)
     assert lengths.estimate(llm("req-9", max_tokens=100)) == 3
+
+
+def test_what_is_told_as_likely_is_of_requests_with_such_a_limit() -> None:
+    # SPEC A3: outputs with a smaller limit were cut there; the router plans with them for want of better
+    desk = trained()
+
+    def likely(max_tokens: int, *, ignores_eos: bool = False) -> tuple[int, int | None]:
+        asked = llm("req-x", max_tokens=max_tokens)
+        sampling = msgspec.structs.replace(asked.sampling, ignore_eos=ignores_eos)
+        found = desk.node.explain(msgspec.structs.replace(asked, sampling=sampling), 0)
+        return found.output_tokens, found.output_tokens_likely
+
+    assert likely(100) == (6, 6)
+    assert likely(1000) == (6, None)
+    assert likely(1000, ignores_eos=True) == (1000, 1000)

@@ -34,6 +34,7 @@ class ExplainRoute:
             "policy": found.policy,
             "prompt_tokens": found.prompt_tokens,
             "output_tokens": found.output_tokens,
+            "output_tokens_likely": found.output_tokens_likely,
             "verdict": found.verdict,
             "verdict_reason": found.verdict_reason,
             "replicas": list(found.replicas),

@@ -3,19 +3,17 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
+from headway.adapters.gateway.estimates import text_estimate
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
-from headway.adapters.gateway.job_ports import Usage
 from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.ports import ModelCard, NamedModel, PictureCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer, text_route
-from headway.adapters.gateway.prices import today
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.tenants import Tenant
 from headway.core.errors import CapacityError, RequestError
-from headway.core.units import ms_from_ns, s_from_ns
 
 JsonObject = dict[str, object]
 
@@ -128,29 +126,7 @@ class PlainRoutes:
             return self._pictures.answer(body.endpoint, bytes(body.body), caller)
         prepared = await self._preparer.prepare(route, bytes(body.body), caller)
         parts = [self._serving.estimate(request) for request in prepared.requests]
-        limit = max(request.sampling.max_tokens for request in prepared.requests)
-        ttft, tpot = max(part.ttft_ns for part in parts), max(part.tpot_ns for part in parts)
-        gpu_seconds = sum(part.device_seconds for part in parts)
-        first = prepared.requests[0]
-        used = Usage(
-            first.tenant,
-            first.model,
-            today(),
-            gpu_seconds,
-            requests=1,
-            prompt_tokens=sum(len(request.prompt) for request in prepared.requests),
-            output_tokens=sum(request.sampling.max_tokens for request in prepared.requests),
-        )
-        refused = [part.verdict for part in parts if part.verdict != "admit"]
-        return {
-            "gpu_seconds": gpu_seconds,
-            "price_usd": self._sheet.usd(used),
-            "eta_s": s_from_ns(ttft + tpot * (limit - 1)),
-            "ttft_ms": ms_from_ns(ttft),
-            "tpot_ms": ms_from_ns(tpot),
-            "memory_bytes": sum(part.kv_bytes for part in parts),
-            "verdict": refused[0] if refused else "admit",
-        }
+        return text_estimate(prepared, parts, self._sheet)
 
 
 def _named_object(named: NamedModel) -> JsonObject:

@@ -82,6 +82,8 @@ class Estimate(msgspec.Struct, frozen=True):
     device_seconds: float
     kv_bytes: int
     verdict: str
+    output_tokens: int  # that all of this is predicted for
+    device_seconds_max: float  # with as many output tokens as its limit lets through
 
 
 class PictureEstimate(msgspec.Struct, frozen=True):

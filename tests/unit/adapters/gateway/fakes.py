@@ -223,7 +223,9 @@ class FakeServing:
 
     def estimate(self, request: LlmRequest) -> Estimate:
         tokens = request.sampling.max_tokens
-        return Estimate(5 * NS_PER_MS, 2 * NS_PER_MS, 0.005 + 0.002 * tokens, 1024 * tokens, "admit")
+        likely = min(tokens, 200)
+        took, most = 0.005 + 0.002 * likely, 0.005 + 0.002 * tokens
+        return Estimate(5 * NS_PER_MS, 2 * NS_PER_MS, took, 1024 * likely, "admit", likely, most)
 
     async def trace(self, seconds: float, shape: TraceShape) -> bytes:
         if shape == "jsonl":

@@ -1,6 +1,8 @@
 import pytest
 from tests.unit.adapters.gateway.fakes import EOS, MODEL, FakeServing, chat, get, post, toy_tokenizer
 
+from headway.adapters.gateway.answer_fields import ANSWERS
+from headway.adapters.gateway.estimates import rounded
 from headway.adapters.gateway.ports import Starting
 from headway.adapters.gateway.settings import GatewaySettings
 
@@ -111,6 +113,27 @@ def test_estimates_cover_all_choices_and_carry_a_price() -> None:
     assert two["gpu_seconds"] == pytest.approx(2 * one["gpu_seconds"])
     assert two["eta_s"] == one["eta_s"]
     assert serving.requests == []
+
+
+def test_a_chat_without_a_limit_is_not_priced_for_the_whole_context() -> None:
+    # SPEC A7, H6
+    serving = FakeServing(TOY)
+    body = {"endpoint": "/v1/chat/completions", "body": chat(n=2)}
+    told = post(serving, body, "/v1/estimates", settings=GatewaySettings(price_per_device_hour_usd=3600)).json()
+    left = 512 - told["prompt_tokens"] // 2
+    assert left > 200
+    assert (told["output_tokens"], told["max_output_tokens"]) == (400, 2 * left)
+    assert (told["price_usd"], told["price_usd_max"]) == (0.81, pytest.approx(2 * (0.005 + 0.002 * left), rel=1e-3))
+    assert (told["model"], told["requested_model"]) == (MODEL, MODEL)
+
+
+def test_predictions_are_told_to_four_digits() -> None:
+    assert [rounded(value) for value in (12460.9123, 0.000123456, 8.65, 0.0)] == [12460.0, 0.0001235, 8.65, 0.0]
+
+
+def test_every_field_of_an_estimate_is_explained() -> None:
+    body = {"endpoint": "/v1/chat/completions", "body": chat()}
+    assert set(post(FakeServing(TOY), body, "/v1/estimates").json()) <= set(ANSWERS["POST /v1/estimates"])
 
 
 def test_the_load_is_what_is_in_flight() -> None:

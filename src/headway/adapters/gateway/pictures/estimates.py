@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headway.adapters.gateway.caller import Caller
+from headway.adapters.gateway.estimates import rounded
 from headway.adapters.gateway.job_ports import Usage, ran
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.bodies import digest, not_served
@@ -56,11 +57,11 @@ class PictureEstimates:
             "model": model,
             "requested_model": request.model,
             "degraded": found.degraded or None,
-            "gpu_seconds": found.gpu_seconds,
-            "price_usd": self._sheet.usd(used),
-            "eta_s": found.eta_s,
+            "gpu_seconds": rounded(found.gpu_seconds),
+            "price_usd": rounded(self._sheet.usd(used)),
+            "eta_s": rounded(found.eta_s),
             "memory_bytes": found.memory_bytes,
             "verdict": found.verdict,
-            "stage_seconds": found.stages,
+            "stage_seconds": {name: rounded(took) for name, took in found.stages.items()},
             "cold_start": found.is_cold,
         }

@@ -18,6 +18,7 @@ from tests.unit.adapters.gateway.pictures.fakes import (
     picture,
 )
 
+from headway.adapters.gateway.answer_fields import ANSWERS
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.ports import ModelCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
@@ -529,13 +530,14 @@ def test_an_estimate_is_known_before_the_work() -> None:
             "requested_model": PAINTER,
             "degraded": None,
             "gpu_seconds": 1.0,
-            "price_usd": 2.5 / 3600,
+            "price_usd": 0.0006944,  # 2.5 / 3600
             "eta_s": 1.5,
             "memory_bytes": None,
             "verdict": "admit",
             "stage_seconds": {"denoise": 1.0},
             "cold_start": False,
         }
+        assert set(answer) <= set(ANSWERS["POST /v1/estimates"])
         studio.painter.predicted = PictureEstimate({"denoise": 1.0}, 1.0, 0.5, "admit", memory_bytes=777)
         assert (await studio.post("/v1/estimates", body)).json()["memory_bytes"] == 777
         wrong = await studio.post("/v1/estimates", {**body, "body": {"prompt": "x", "stepz": 1}})
