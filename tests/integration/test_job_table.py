@@ -22,13 +22,14 @@ from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database, upgrade
 from headway.adapters.jobs.lapsed import Lapsed
 from headway.adapters.jobs.outbox import Outbox
-from headway.adapters.jobs.outputs import StoredOutput
+from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.places import Places
 from headway.adapters.jobs.queue import Queue
 from headway.adapters.jobs.records import NewRecord
 from headway.adapters.jobs.table import JobInput, NodeTable, Retention
 from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import Spent, UsageTable
+from headway.core.artifacts import PromptRead
 from headway.core.errors import CapacityError, ConfigError, RequestError
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import (
@@ -45,6 +46,7 @@ from headway.core.jobs import JobRow, JobState
 from headway.core.units import NS_PER_S
 
 S: Final = NS_PER_S
+READ: Final = PromptRead(16, ("`prompt` has 40 tokens ...",))
 DAY: Final = 24 * 3600 * S
 RETENTION: Final = Retention(10 * S, 20 * S)
 Open = Callable[[], Database]
@@ -92,7 +94,7 @@ def taken(node: NodeTable, job: str, at_ns: int = 0, attempt: int = 0) -> JobRow
 
 def complete(node: NodeTable, job: str, attempt: int = 1, at_ns: int = 0) -> bool:
     made = [
-        StoredOutput("video", 0, "video/mp4", 100, f"{job}/video"),
+        StoredOutput("video", 0, "video/mp4", 100, f"{job}/video", 7, read_json(READ)),
         StoredOutput("thumbnail", 0, "image/webp", 9, "k"),
     ]
     return node.complete(CompleteRow(RequestId(job), attempt, 3 * S, 0, 48), made, at_ns)
@@ -244,6 +246,7 @@ def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Data
     found = clients.find("job-1", "acme")
     assert found is not None
     assert [made.output.kind for made in found.outputs] == ["thumbnail", "video"]
+    assert found.view().read == READ
     assert (found.status, found.view().progress, found.view().gpu_seconds) == ("completed", 100, 3.0)
     usage = UsageTable(database).rows(UsageQuery(TenantId("acme"), "1970-01-01", "1970-01-01"))
     assert [(row.gpu_seconds, row.frames, row.requests) for row in usage] == [(3.0, 48, 1)]

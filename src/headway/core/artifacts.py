@@ -16,6 +16,14 @@ CARRIED_BYTES_MAX: Final = 60 << 20  # in one message between processes, whose f
 Stage = Literal["text_encode", "vae_encode", "denoise", "vae_decode"]
 
 
+class PromptRead(msgspec.Struct, frozen=True):
+    """How a model read the words of a request. `tokens`: of its prompt, that the transformer was given, padding not
+    counted. `warnings`: what was cut off, a sentence each; empty: all was read."""
+
+    tokens: int
+    warnings: tuple[str, ...] = ()
+
+
 class Made(msgspec.Struct, frozen=True):
     """One thing made for a request, encoded in the form that it asked for; checkpoints and latents in the engine's own.
 
@@ -28,6 +36,7 @@ class Made(msgspec.Struct, frozen=True):
     index: int = 0
     steps: int = 0
     seed: int | None = None  # that reproduces this picture alone
+    read: PromptRead | None = None  # of a finished one; None: the engine does not tell
 
 
 class RowMade(msgspec.Struct, frozen=True):

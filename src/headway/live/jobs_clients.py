@@ -18,7 +18,7 @@ from headway.adapters.gateway.job_ports import (
     Usage,
     UsageQuery,
 )
-from headway.adapters.jobs.outputs import StoredOutput
+from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.places import Taken
 from headway.adapters.jobs.records import JobRecord, NewRecord
 from headway.adapters.storage.keys import job_prefix, object_key
@@ -193,7 +193,15 @@ class PictureDesk:
             key = object_key(request.tenant, request.id, 0, f"picture-{picture.index}")
             await self._store.put(key, picture.body)
             stored.append(
-                StoredOutput("picture", picture.index, picture.media_type, len(picture.body), key, picture.seed)
+                StoredOutput(
+                    "picture",
+                    picture.index,
+                    picture.media_type,
+                    len(picture.body),
+                    key,
+                    picture.seed,
+                    read_json(picture.read),
+                )
             )
         record = _record(new, msgspec.msgpack.encode(request))
         device_ns, clients = ns_from_s(gpu_seconds), self._tables.clients

@@ -9,7 +9,7 @@ import msgspec
 
 from headway.adapters.gateway.job_ports import OutputKind
 from headway.adapters.gateway.ports import TokenStream
-from headway.adapters.jobs.outputs import StoredOutput
+from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.table import JobInput
 from headway.adapters.storage.keys import job_prefix
 from headway.adapters.storage.objects import ObjectStore
@@ -246,7 +246,9 @@ class JobRuns:
     async def _put(self, attempt: Attempt, kind: OutputKind, made: Made, form: str) -> StoredOutput:
         key = attempt.key(f"{kind}-{made.index}")
         await self._store.put(key, made.body)
-        return StoredOutput(kind, made.index, media_type(made.body, form), len(made.body), key, made.seed)
+        return StoredOutput(
+            kind, made.index, media_type(made.body, form), len(made.body), key, made.seed, read_json(made.read)
+        )
 
     async def _kept(self, attempt: Attempt, request: DiffusionRequest, end: End) -> Outcome:
         """Store what was made, then the row may be completed."""

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from headway.adapters.gateway.queue_ports import Queue
+from headway.core.artifacts import PromptRead
 from headway.core.ids import ModelId, TenantId
 from headway.core.request import DiffusionRequest
 
@@ -35,6 +36,7 @@ class Output(msgspec.Struct, frozen=True):
     index: int = 0
     size: int = 0  # bytes
     seed: int | None = None
+    read: PromptRead | None = None  # how its words were read; None: not told
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -63,6 +65,11 @@ class JobView(msgspec.Struct, frozen=True):
     is_held: bool = False  # the queue of its model is paused
     done: int = 0  # denoise steps, of `steps`; it never falls, unless the job begins anew
     steps: int = 0  # 0: not told
+
+    @property
+    def read(self) -> PromptRead | None:
+        """How its words were read; None while nothing is made, or where its engine does not tell."""
+        return next((output.read for output in self.outputs if output.read is not None), None)
 
     @property
     def ran(self) -> ModelId:
@@ -181,6 +188,7 @@ class KeptPicture(msgspec.Struct, frozen=True):
     media_type: str
     body: bytes
     seed: int | None = None
+    read: PromptRead | None = None
 
 
 class Pictures(Protocol):

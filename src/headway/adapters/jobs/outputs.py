@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import Connection, delete, insert
 
 from headway.adapters.jobs.tables import outputs
+from headway.core.artifacts import PromptRead
 
 
 class StoredOutput(msgspec.Struct, frozen=True):
@@ -17,6 +18,12 @@ class StoredOutput(msgspec.Struct, frozen=True):
     size: int
     key: str
     seed: int | None = None
+    read: bytes | None = None  # JSON of a `PromptRead`
+
+
+def read_json(read: PromptRead | None) -> bytes | None:
+    """As it is kept in a row."""
+    return None if read is None else msgspec.json.encode(read)
 
 
 def put_outputs(connection: Connection, job: str, made: Sequence[StoredOutput]) -> None:

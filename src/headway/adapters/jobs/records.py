@@ -6,6 +6,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from headway.adapters.gateway.job_ports import IdempotencyKey, JobError, JobKind, JobStatus, JobView, Output
+from headway.core.artifacts import PromptRead
 from headway.core.ids import ModelId, TenantId
 from headway.core.jobs import OVER, JobState
 from headway.core.units import NS_PER_S, Ns, s_from_ns
@@ -169,11 +170,17 @@ class _Output(Protocol):
     size: int
     seed: int | None
     key: str
+    read: bytes | None
+
+
+def _output(row: _Output) -> Output:
+    read = None if row.read is None else msgspec.json.decode(row.read, type=PromptRead)
+    return Output(row.kind, row.media_type, row.number, row.size, row.seed, read)
 
 
 def record(row: _Job, made: Sequence[_Output]) -> JobRecord:
     """Of a row of `jobs` and those of `job_outputs` that belong to it."""
-    outputs = [MadeOutput(Output(o.kind, o.media_type, o.number, o.size, o.seed), o.key) for o in made]
+    outputs = [MadeOutput(_output(one), one.key) for one in made]
     return JobRecord(
         id=row.id,
         kind=row.kind,

@@ -77,6 +77,7 @@ outputs: Final = Table(
     Column("size", BigInteger, nullable=False),
     Column("seed", BigInteger),
     Column("key", Text, nullable=False),
+    Column("read", LargeBinary),  # JSON object: tokens of the prompt, and what was cut off
 )
 
 holds: Final = Table(

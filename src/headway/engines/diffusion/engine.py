@@ -21,6 +21,7 @@ from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
 from headway.engines.diffusion.peaks import PeakCount, StateBytes, counter_of, memory_of, peaks_of, state_of
+from headway.engines.diffusion.prompts import read_by
 from headway.engines.diffusion.room import PassRoom, no_room
 from headway.engines.diffusion.rows import BadCheckpoint, Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
@@ -250,7 +251,7 @@ class DiffusionEngine:
         try:
             if row.seq in decodes:
                 del self._rows[row.seq]
-                return finished(row, decodes[row.seq]())
+                return finished(row, decodes[row.seq](), read_by(self._family.readers, row))
             made = []
             if row.seq in plan.save:
                 began = self._now()

@@ -4,7 +4,7 @@ from typing import Final
 
 import torch
 
-from headway.core.artifacts import Made
+from headway.core.artifacts import Made, PromptRead
 from headway.engines.diffusion.families.protocol import Family, Frames, Size
 from headway.engines.diffusion.pictures import picture_bytes, video_bytes
 from headway.engines.diffusion.rows import Row
@@ -13,15 +13,16 @@ from headway.engines.diffusion.stages import Stages
 PREVIEW_EDGE: Final = 256  # pixels; of a larger picture the latents are halved until its preview is no larger
 
 
-def finished(row: Row, frames: Frames) -> tuple[Made, ...]:
+def finished(row: Row, frames: Frames, read: PromptRead) -> tuple[Made, ...]:
     """Encode the pictures of a row, each with the seed that makes it alone (diffusers#6233)."""
     said, seed = row.request.content, row.request.seed
     if said.form == "mp4":
         return tuple(
-            Made("video", video_bytes(video, row.request.fps), k, row.done, seed + k) for k, video in enumerate(frames)
+            Made("video", video_bytes(video, row.request.fps), k, row.done, seed + k, read)
+            for k, video in enumerate(frames)
         )
     return tuple(
-        Made("picture", picture_bytes(picture[0], said.form, said.quality), k, row.done, seed + k)
+        Made("picture", picture_bytes(picture[0], said.form, said.quality), k, row.done, seed + k, read)
         for k, picture in enumerate(frames)
     )
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.pictures.prepare import Asked, Parameters
-from headway.core.artifacts import Made
+from headway.core.artifacts import Made, PromptRead
 from headway.core.evidence import WorkerMarks
 from headway.core.units import Ns, s_from_ns
 
@@ -31,7 +31,8 @@ class TokenDetails(msgspec.Struct, frozen=True):
 
 
 class ImageUsage(msgspec.Struct, frozen=True):
-    """Tokens that the model attends to: text as long as it is padded, latent patches of every picture."""
+    """Tokens that the model attends to: those of the prompt that were read, without padding where the engine tells them
+    (else as many as the model pads it to), and latent patches of every picture."""
 
     input_tokens: int
     output_tokens: int
@@ -67,6 +68,7 @@ class ImageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     price_usd: float
     stage_seconds: dict[str, float]
     degraded: dict[str, int | str] | msgspec.UnsetType = msgspec.UNSET
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET  # what of the request had no effect
     cached: bool | msgspec.UnsetType = msgspec.UNSET  # true: an earlier answer to a `deterministic` request
 
 
@@ -85,11 +87,12 @@ def cost_of(marks: WorkerMarks | None, usd: Callable[[float], float]) -> Cost:
     return Cost(gpu_seconds, usd(gpu_seconds), {name: s_from_ns(took) for name, took in stages.items()})
 
 
-def usage_of(asked: Asked) -> ImageUsage:
+def usage_of(asked: Asked, read: PromptRead | None) -> ImageUsage:
     """Return OpenAI's usage object."""
     request, looks = asked.request, asked.looks
     patches = (request.height // looks.multiple) * (request.width // looks.multiple)
-    text, brought, made = looks.text_tokens, patches * len(request.content.pictures), patches * request.n
+    text = looks.text_tokens if read is None else read.tokens
+    brought, made = patches * len(request.content.pictures), patches * request.n
     return ImageUsage(text + brought, made, text + brought + made, TokenDetails(text, brought), TokenDetails(0, made))
 
 
@@ -97,13 +100,14 @@ def image_answer(
     asked: Asked, made: Sequence[Made], created: int, cost: Cost, degraded: Mapping[str, int | str]
 ) -> ImageAnswer:
     """Return the whole answer, its pictures inside it; `asked` as it ran."""
+    read = made[0].read if made else None
     seeds = [asked.request.seed + one.index if one.seed is None else one.seed for one in made]
     return ImageAnswer(
         created=created,
         data=[Picture(seed, one.body) for seed, one in zip(seeds, made, strict=True)],
         output_format=asked.request.content.form,
         size=asked.size,
-        usage=usage_of(asked),
+        usage=usage_of(asked, read),
         id=asked.request.id,
         model=asked.request.model,
         requested_model=asked.request.model,
@@ -113,6 +117,7 @@ def image_answer(
         price_usd=cost.price_usd,
         stage_seconds=cost.stage_seconds,
         degraded=dict(degraded) or msgspec.UNSET,
+        warnings=list(read.warnings) if read is not None and read.warnings else msgspec.UNSET,
     )
 
 

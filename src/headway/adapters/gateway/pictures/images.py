@@ -167,7 +167,7 @@ class ImageRuns:
         answer = msgspec.structs.replace(answer, requested_model=wanted)
         kind = MEDIA_TYPES[request.content.form]
         made = zip(outcome.made, answer.seeds, strict=True)
-        pictures = [KeptPicture(one.index, kind, one.body, seed) for one, seed in made]
+        pictures = [KeptPicture(one.index, kind, one.body, seed, one.read) for one, seed in made]
         # What it was made from is the client's: only its words are kept.
         bare = msgspec.structs.replace(request, model=wanted, content=Content(request.content.prompt), trace=None)
         new = NewJob("image", bare, image_echo(asked, call.by_url), degraded=outcome.degraded)

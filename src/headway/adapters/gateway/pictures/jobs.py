@@ -210,6 +210,8 @@ def video_object(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
         "attempts": view.attempts,
         "degraded": view.degraded or None,
         "restarted": _restarted(view),
+        "prompt_tokens": None if view.read is None else view.read.tokens,
+        "warnings": None if view.read is None else list(view.read.warnings) or None,
     }
 
 
@@ -254,6 +256,8 @@ def image_job(view: JobView, sheet: PriceSheet, progress: int) -> JsonObject:
         "attempts": view.attempts,
         "degraded": view.degraded or None,
         "restarted": _restarted(view),
+        "prompt_tokens": None if view.read is None else view.read.tokens,
+        "warnings": None if view.read is None else list(view.read.warnings) or None,
     }
 
 

@@ -20,7 +20,16 @@ from headway.engines.diffusion.families.formulas import (
     shifted_frames,
     shifted_latents,
 )
-from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
+from headway.engines.diffusion.families.protocol import (
+    Embedding,
+    Frames,
+    Image,
+    Pipeline,
+    Reader,
+    Scheduler,
+    Size,
+    Work,
+)
 
 DISTILLED_GUIDANCE: Final = 3.5  # what the pipeline takes by itself
 PROMPT_TOKENS: Final = 512
@@ -42,6 +51,11 @@ class FluxFamily:
         self._channels = self._transformer.config.in_channels // 4
         self._scale = pipeline.vae_scale_factor
         self._prompt_tokens = prompt_tokens(pipeline.tokenizer_2, PROMPT_TOKENS)
+        clip = pipeline.tokenizer
+        self.readers = (
+            Reader("T5", pipeline.tokenizer_2, self._prompt_tokens),
+            Reader("CLIP", clip, clip.model_max_length),
+        )
         self._positions = lru_cache(maxsize=64)(self._make_positions)
 
     def check(self, size: Size) -> str | None:

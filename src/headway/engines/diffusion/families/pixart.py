@@ -9,7 +9,7 @@ from typing import Final, Literal
 import torch
 
 from headway.engines.diffusion.families.formulas import apart, divisible, draw, pictures, prompt_tokens
-from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
+from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Reader, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = {"PixArtAlphaPipeline": 120, "PixArtSigmaPipeline": 300}
 
@@ -28,6 +28,7 @@ class PixArtFamily:
         self._pipe = pipeline
         self._transformer, self._vae = pipeline.transformer, pipeline.vae
         self._prompt_tokens = prompt_tokens(pipeline.tokenizer, PROMPT_TOKENS[type(pipeline).__name__])
+        self.readers = (Reader("T5", pipeline.tokenizer, self._prompt_tokens, lambda prompt: prompt.lower().strip()),)
 
     def check(self, size: Size) -> str | None:
         return divisible(size, self._pipe.vae_scale_factor * self._transformer.config.patch_size)

@@ -5,7 +5,7 @@ Shapes: `latents` are [pictures, ...] in the form that the transformer takes ("p
 family's own `__call__` computes at that place, to the bit where nothing is joined.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -36,8 +36,24 @@ class Work(msgspec.Struct, frozen=True):
     guidance: torch.Tensor | None = None
 
 
+class Reader(msgspec.Struct, frozen=True, eq=False):
+    """A text encoder's tokenizer. `most`: tokens that the encoder is given; `worded` makes its text of a prompt;
+    `dropped`: leading tokens of that text which are not passed on."""
+
+    name: str  # of the encoder, for people
+    tokenizer: Pipeline
+    most: int
+    worded: Callable[[str], str] = str
+    dropped: int = 0
+
+
 class Family(Protocol):
     """The stages of one loaded pipeline."""
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """Who reads a prompt; the first one's tokens are the text in the transformer's sequence."""
+        ...
 
     @property
     def pair(self) -> Literal["apart", "joined"]:

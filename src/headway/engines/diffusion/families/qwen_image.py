@@ -19,7 +19,16 @@ from headway.engines.diffusion.families.formulas import (
     statistics,
 )
 from headway.engines.diffusion.families.formulas import pictures as finished
-from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
+from headway.engines.diffusion.families.protocol import (
+    Embedding,
+    Frames,
+    Image,
+    Pipeline,
+    Reader,
+    Scheduler,
+    Size,
+    Work,
+)
 
 PROMPT_TOKENS: Final = 512  # of the pipeline's own call
 DISTILLED_GUIDANCE: Final = 1.0
@@ -35,6 +44,10 @@ class QwenImageFamily:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipe = pipeline
+        begun = pipeline.prompt_template_encode_start_idx
+        self.readers = (
+            Reader("Qwen2.5-VL", pipeline.tokenizer, PROMPT_TOKENS, pipeline.prompt_template_encode.format, begun),
+        )
         self._transformer, self._vae = pipeline.transformer, pipeline.vae
         self._channels = self._transformer.config.in_channels // 4
         self.is_guided_by_pairs = not self._transformer.config.guidance_embeds

@@ -17,7 +17,16 @@ from headway.engines.diffusion.families.formulas import (
     shifted_frames,
     shifted_latents,
 )
-from headway.engines.diffusion.families.protocol import Embedding, Frames, Image, Pipeline, Scheduler, Size, Work
+from headway.engines.diffusion.families.protocol import (
+    Embedding,
+    Frames,
+    Image,
+    Pipeline,
+    Reader,
+    Scheduler,
+    Size,
+    Work,
+)
 
 PROMPT_TOKENS: Final = 256
 MAX_SHIFT: Final = 1.16  # of this pipeline's `calculate_shift`
@@ -39,6 +48,8 @@ class Sd3Family:
         self._patch = self._transformer.config.patch_size
         t5 = pipeline.tokenizer_3
         self._prompt_tokens = PROMPT_TOKENS if t5 is None else prompt_tokens(t5, PROMPT_TOKENS)
+        clip = Reader("CLIP", pipeline.tokenizer, pipeline.tokenizer_max_length)  # the second one's words are the same
+        self.readers = (clip,) if t5 is None else (Reader("T5", t5, self._prompt_tokens), clip)
 
     def check(self, size: Size) -> str | None:
         return divisible(size, self._pipe.vae_scale_factor * self._patch)

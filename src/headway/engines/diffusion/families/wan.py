@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import torch
+from diffusers.pipelines.wan.pipeline_wan import prompt_clean
 
 from headway.engines.diffusion.families.formulas import apart, draw, prompt_tokens, statistics
-from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Scheduler, Size, Work
+from headway.engines.diffusion.families.protocol import Embedding, Frames, Pipeline, Reader, Scheduler, Size, Work
 
 PROMPT_TOKENS: Final = 512  # of the pipeline's own call
 
@@ -33,6 +34,7 @@ class WanFamily:
         ratio = pipeline.config.boundary_ratio
         self._boundary = None if ratio is None else ratio * pipeline.scheduler.config.num_train_timesteps
         self._prompt_tokens = prompt_tokens(pipeline.tokenizer, PROMPT_TOKENS)
+        self.readers = (Reader("UMT5", pipeline.tokenizer, self._prompt_tokens, prompt_clean),)
 
     def check(self, size: Size) -> str | None:
         _time, rows, columns = self._first.config.patch_size

@@ -31,7 +31,7 @@ from headway.adapters.gateway.job_ports import (
 from headway.adapters.gateway.ports import ModelCard, PictureCard, PictureEstimate
 from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView, Running
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
-from headway.core.artifacts import Made
+from headway.core.artifacts import Made, PromptRead
 from headway.core.effects import Admitted, End, ErrorOut, Show
 from headway.core.errors import RequestError
 from headway.core.evidence import WorkerMarks
@@ -71,6 +71,7 @@ class Painter(FakeServing):
         self.predicted: PictureEstimate | None = PictureEstimate({"denoise": 1.0}, 1.0, 0.5, "admit")
         self.foresee = lambda _request: self.predicted
         self.error: ErrorOut | None = None
+        self.read: PromptRead | None = None
         self.degraded: tuple[tuple[str, int | str], ...] = ()
         self.closed_requests: list[RequestId] = []
 
@@ -98,7 +99,7 @@ class Painter(FakeServing):
             stream.put(Show(request.id, step, request.steps, (made,)))
         for k in range(request.n):
             body = f"{content.prompt}/{request.seed + k}/{request.steps}/{request.strength}".encode()
-            made = Made("picture", body, k, request.steps, request.seed + k)
+            made = Made("picture", body, k, request.steps, request.seed + k, self.read)
             stream.put(Show(request.id, request.steps, request.steps, (made,)))
         marks = WorkerMarks(
             NodeId("rep-0"), 0, device_ns=2 * NS_PER_S, text_encode_ns=NS_PER_S // 4, vae_decode_ns=NS_PER_S // 2
@@ -196,6 +197,8 @@ class MemoryJobs:
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
         view = (await self.create(new)).job
         self.complete(view.id, {("picture", one.index): Body(one.media_type, one.body) for one in pictures})
+        told = tuple(Output("picture", one.media_type, one.index, read=one.read) for one in pictures)
+        self.change(view.id, outputs=told)
         self.metered.append(Usage(view.tenant, view.ran, "2026-11-29", gpu_seconds, len(pictures), 0, 1))
         return self.rows[view.id]
 

@@ -22,6 +22,7 @@ from headway.adapters.gateway.answer_fields import ANSWERS
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.ports import ModelCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
+from headway.core.artifacts import PromptRead
 from headway.core.effects import ErrorOut
 
 
@@ -304,6 +305,27 @@ def test_one_key_is_one_run_and_another_body_is_a_conflict() -> None:
         assert len(studio.painter.painted) == 1
         other = await studio.draw(key, seed=1)
         assert (other.status, other.json()["error"]["code"]) == (409, "idempotency_conflict")
+
+    run(test)
+
+
+def test_what_the_model_read_of_a_prompt_is_told() -> None:
+    # SPEC M3, H1
+    async def test() -> None:
+        studio = Studio()
+        padded = (await studio.draw()).json()
+        assert padded["usage"]["input_tokens_details"]["text_tokens"] == LOOKS.text_tokens  # this engine does not tell
+        assert "warnings" not in padded
+        studio.painter.read = PromptRead(9)
+        short = (await studio.draw()).json()
+        assert (short["usage"]["input_tokens"], "warnings" in short) == (9, False)
+        studio.painter.read = PromptRead(16, ("`prompt` has 40 tokens ...",))
+        long = (await studio.draw()).json()
+        assert (long["usage"]["input_tokens"], long["warnings"]) == (16, ["`prompt` has 40 tokens ..."])
+        reply = await studio.draw(stream=True)
+        assert json.loads(reply.events[-1])["warnings"] == ["`prompt` has 40 tokens ..."]
+        kept = (await studio.get(f"/v1/images/{long['id']}")).json()
+        assert (kept["prompt_tokens"], kept["warnings"]) == (16, ["`prompt` has 40 tokens ..."])
 
     run(test)
 
