@@ -166,6 +166,10 @@ def _distributions(runs: Sequence[ComparedRun]) -> list[str]:
         ("All queues", "queue_wait_ms"),
     ):
         lines = []
+        if name == "client_ttft_ms" and not any(run.summary.has_first_times for run in runs):
+            continue
+        if name == "client_tpot_ms" and not any(run.summary.has_tokens for run in runs):
+            continue
         for place, run in enumerate(runs):
             shown = run.columns.completed & ~run.columns.claim("cold_start")
             lines.append(Line(run.name, charts.cdf(run.columns.floats(name)[shown]), _colour(place)))

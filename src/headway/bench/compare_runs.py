@@ -1,6 +1,6 @@
 """Runs side by side: each metric, its difference from the first run with an interval, and which run is better."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,18 +30,40 @@ class Metric(msgspec.Struct, frozen=True):
     column: str = ""
     share: float | None = None  # of a percentile; None: the mean
     is_time: bool = False  # of requests that completed in both runs
+    applies: Callable[[RunSummary], bool] = lambda _summary: True
 
 
 def _time(label: str, name: str, field: str, share: float | None) -> Metric:
     key = "mean" if share is None else f"p{share * 100:.0f}"
-    return Metric(f"{label} {key}", "ms", "lower", lambda s: getattr(getattr(s, field), key), name, share, is_time=True)
+    applies: Mapping[str, Callable[[RunSummary], bool]] = {
+        "TTFT": lambda s: s.has_first_times,
+        "TPOT": lambda s: s.has_tokens,
+        "longest gap": lambda s: s.has_tokens,
+    }
+    return Metric(
+        f"{label} {key}",
+        "ms",
+        "lower",
+        lambda s: getattr(getattr(s, field), key),
+        name,
+        share,
+        is_time=True,
+        applies=applies.get(label, lambda _summary: True),
+    )
 
 
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("attainment", "share", "higher", lambda s: s.attainment, "met"),
     Metric("goodput", "/s", "higher", lambda s: s.goodput_per_s, "met"),
     Metric("not completed", "share", "lower", lambda s: 1 - s.completed / s.sent if s.sent else None, "failed"),
-    Metric("output tokens", "/s", "higher", lambda s: s.output_tokens_per_s, "output_tokens"),
+    Metric(
+        "output tokens",
+        "/s",
+        "higher",
+        lambda s: s.output_tokens_per_s,
+        "output_tokens",
+        applies=lambda s: s.has_tokens,
+    ),
     *(
         _time(label, name, field, share)
         for label, name, field, shares in (
@@ -123,6 +145,7 @@ def compare(runs: Sequence[ComparedRun]) -> Comparison:
             [_difference(metric, base, run, lineup) for run, lineup in zip(runs, lineups, strict=True)],
         )
         for metric in METRICS
+        if any(metric.applies(run.summary) for run in runs)
     ]
     both = [_completed(base, run, lineup) for run, lineup in zip(runs, lineups, strict=True)]
     return Comparison(

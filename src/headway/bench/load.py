@@ -17,6 +17,7 @@ from headway.workload.arrivals import poisson
 if TYPE_CHECKING:  # `headway bench --help` sends nothing
     import aiohttp
 
+MESSAGE_CHARS: Final = 200  # of a server's words about an error
 CLOSED_LOOP: Final = 4  # requests under way when nothing is said
 WORDS = ("time", "water", "house", "light", "story", "green", "river", "paper", "music", "stone", "cloud", "bread")
 
@@ -60,6 +61,7 @@ class _Usage(msgspec.Struct):
 class _Error(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
+    message: str | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -170,7 +172,7 @@ async def exchange(
     try:
         async with session.post(url, json=asked, headers=headers) as response:
             if response.status != 200:
-                reading.error = _code(await response.read(), response.status)
+                reading.refused(await response.read(), response.status)
             else:
                 async for line in response.content:
                     reading.line(line)
@@ -181,19 +183,12 @@ async def exchange(
     return reading.outcome(sent_ns)
 
 
-def _code(raw: bytes, status: int) -> str:
-    try:
-        error = msgspec.json.decode(raw, type=_Chunk).error
-    except msgspec.DecodeError:
-        error = None
-    return str(error.code or error.type) if error is not None and (error.code or error.type) else f"http_{status}"
-
-
 class _Reading:
     """Follows one event stream."""
 
     def __init__(self) -> None:
         self.error: str | None = None
+        self.message: str | None = None
         self._times: list[int] = []
         self._usage = _Usage()
         self._is_done = False
@@ -208,20 +203,34 @@ class _Reading:
             return
         chunk = msgspec.json.decode(payload, type=_Chunk)
         if chunk.error is not None:
-            self.error = str(chunk.error.code or chunk.error.type or "error")
+            self._failed(chunk.error, "error")
         if chunk.usage is not None:
             self._usage = chunk.usage
         if any(c.text or c.token_ids or (c.delta is not None and c.delta.content) for c in chunk.choices):
             self._times.append(time.perf_counter_ns())
+
+    def refused(self, raw: bytes, status: int) -> None:
+        """Take an answer that is no stream: an error of OpenAI's form, or the first words of something else."""
+        try:
+            error = msgspec.json.decode(raw, type=_Chunk).error
+        except msgspec.DecodeError:
+            error = None
+        if error is None:
+            error = _Error(message=raw.decode(errors="replace").strip() or None)
+        self._failed(error, f"http_{status}")
+
+    def _failed(self, error: _Error, unnamed: str) -> None:
+        self.error = str(error.code or error.type or unnamed)
+        said = " ".join((error.message or "").split())
+        self.message = said[:MESSAGE_CHARS] + "…" if len(said) > MESSAGE_CHARS else said or None
 
     def outcome(self, sent_ns: int) -> Outcome:
         """Return what came of the request; a stream that just stops is broken."""
         if self.error is None and not self._is_done:
             self.error = "broken"
         tokens = self._usage.completion_tokens or len(self._times)
-        return Outcome(
-            sent_ns, time.perf_counter_ns(), tuple(self._times), tokens, self._usage.prompt_tokens, self.error
-        )
+        ended_ns, prompt = time.perf_counter_ns(), self._usage.prompt_tokens
+        return Outcome(sent_ns, ended_ns, tuple(self._times), tokens, prompt, self.error, self.message)
 
 
 def load(params: LoadParams, show: Callable[[Progress], None], every_s: float) -> Progress:

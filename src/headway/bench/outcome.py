@@ -14,6 +14,7 @@ class Outcome(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     prompt_tokens: int = 0
     error: str | None = None
+    message: str | None = None  # what the server said of its error
     wanted_tokens: int | None = None  # of output, if nothing cuts it short; None: nobody knows, as of a server
 
     @property

@@ -92,6 +92,8 @@ def distributions(view: RunView) -> list[str]:
         ("Time per output token after the first", "client_tpot_ms", "tpot_ms"),
         ("Whole request", "client_e2e_ms", "e2e_ms"),
     ):
+        if not (view.summary.has_first_times if field == "ttft_ms" else view.summary.has_tokens or field == "e2e_ms"):
+            continue
         marks = _marks(view.limits(field))
         plot = Plot(title, "time", "share of requests", is_share=True, is_log=True, is_duration=True, marks=marks)
         out.append(charts.draw(plot, _by_workload(shown, shown.floats(name))))

@@ -57,7 +57,7 @@ def page(view: RunView) -> str:
         parts.append(f"<h2>Faults</h2>{faults_table(faults, summary.virtual_s)}")
     for title, groups in (("Workloads", summary.workloads), ("Tenants", summary.tenants)):
         if len(groups) > 1:
-            parts.append(f"<h2>{title}</h2>{groups_table(groups)}")
+            parts.append(f"<h2>{title}</h2>{groups_table(groups, has_tokens=view.summary.has_tokens)}")
     parts += [f"<h2>Decisions</h2>{decisions_table(view)}", f"<h2>Configuration</h2>{configuration(view)}"]
     return "".join(parts) + "</body></html>\n"
 

@@ -20,12 +20,16 @@ def tiles(summary: RunSummary) -> str:
         (f"{summary.attainment:.1%}", "kept every promise"),
         (f"{summary.offered_per_s:.2f}/s", "offered"),
         (f"{summary.completed:,} / {summary.sent:,}", "completed"),
-        (_ms(summary.ttft_ms.p50), "TTFT p50"),
-        (_ms(summary.ttft_ms.p99), "TTFT p99"),
-        (_ms(summary.tpot_ms.p50), "TPOT p50"),
-        (_ms(summary.tpot_ms.p99), "TPOT p99"),
-        (f"{summary.output_tokens_per_s:,.0f}/s", "output tokens"),
     ]
+    for name, q, shows in (
+        ("TTFT", summary.ttft_ms, summary.has_first_times),
+        ("TPOT", summary.tpot_ms, summary.has_tokens),
+        ("whole request", summary.e2e_ms, not summary.has_tokens),
+        ("queues", summary.queue_ms, not summary.has_tokens),
+    ):
+        shown += [(_ms(q.p50), f"{name} p50"), (_ms(q.p99), f"{name} p99")] if shows else []
+    if summary.has_tokens:
+        shown.append((f"{summary.output_tokens_per_s:,.0f}/s", "output tokens"))
     found = "".join(f"<div class=tile><b>{value}</b><span>{name}</span></div>" for value, name in shown)
     return f'<div class="tiles">{found}</div>{drain(summary)}'
 
@@ -47,15 +51,15 @@ def _ms(value: float | None) -> str:
 
 def latency_table(summary: RunSummary) -> str:
     """Percentiles of every time."""
-    rows = [
-        ("TTFT", summary.ttft_ms),
-        ("TPOT", summary.tpot_ms),
-        ("gaps between tokens, pooled", summary.itl_ms),
-        ("longest tenth of a request's gaps, mean", summary.itl_top10_ms),
-        ("longest gap of a request", summary.itl_max_ms),
-        ("whole request", summary.e2e_ms),
-        ("all queues", summary.queue_ms),
-    ]
+    rows = [("TTFT", summary.ttft_ms)] if summary.has_first_times else []
+    if summary.has_tokens:
+        rows += [
+            ("TPOT", summary.tpot_ms),
+            ("gaps between tokens, pooled", summary.itl_ms),
+            ("longest tenth of a request's gaps, mean", summary.itl_top10_ms),
+            ("longest gap of a request", summary.itl_max_ms),
+        ]
+    rows += [("whole request", summary.e2e_ms), ("all queues", summary.queue_ms)]
     if summary.cold is not None:
         rows.append(("TTFT of cold requests, in no other row", summary.cold.ttft_ms))
     body = "".join(
@@ -95,7 +99,7 @@ def pools_table(summary: RunSummary) -> str:
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
 
 
-def groups_table(groups: Mapping[str, GroupSummary]) -> str:
+def groups_table(groups: Mapping[str, GroupSummary], *, has_tokens: bool = True) -> str:
     """One row per tenant or workload, the largest first."""
     ranked = sorted(groups.items(), key=lambda item: (-item[1].sent, item[0]))
     rows = []
@@ -105,16 +109,20 @@ def groups_table(groups: Mapping[str, GroupSummary]) -> str:
             f"{group.completed:,}",
             f"{group.attainment:.1%}",
             f"{group.goodput_per_s:.2f}",
-            f"{group.prompt_tokens:,}",
-            f"{group.output_tokens:,}",
-            *(_ms(value) for q in (group.ttft_ms, group.tpot_ms) for value in (q.p50, q.p99)),
+            *((f"{group.prompt_tokens:,}", f"{group.output_tokens:,}") if has_tokens else ()),
+            *(_ms(value) for q in _times(group, has_tokens=has_tokens) for value in (q.p50, q.p99)),
             _ms(group.queue_ms.p99),
         ]
         rows.append(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    head = ("", "requests", "completed", "kept promise", "goodput /s", "prompt tokens", "output tokens", "TTFT p50",
-            "TTFT p99", "TPOT p50", "TPOT p99", "queues p99")  # fmt: skip
+    of_text = ("prompt tokens", "output tokens", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99")
+    head = ("", "requests", "completed", "kept promise", "goodput /s",
+            *(of_text if has_tokens else ("whole p50", "whole p99")), "queues p99")  # fmt: skip
     more = f"<p>and {len(ranked) - GROUPS_MAX} more in summary.json</p>" if len(ranked) > GROUPS_MAX else ""
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>{more}"
+
+
+def _times(group: GroupSummary, *, has_tokens: bool) -> tuple[Quantiles, ...]:
+    return (group.ttft_ms, group.tpot_ms) if has_tokens else (group.e2e_ms,)
 
 
 def decisions_table(view: RunView) -> str:

@@ -89,4 +89,4 @@ def outcome_of(offered: Offered, stream: Stream, way_ns: Ns) -> Outcome:
         return Outcome(stream.sent_ns, ended_ns, (ended_ns,) if error is None else (), error=error)
     times = tuple(at_ns + way_ns for at_ns in stream.times_ns) if way_ns else tuple(stream.times_ns)
     output, prompt = len(stream.tokens), len(request.prompt)
-    return Outcome(stream.sent_ns, ended_ns, times, output, prompt, error, offered.output_tokens)
+    return Outcome(stream.sent_ns, ended_ns, times, output, prompt, error, wanted_tokens=offered.output_tokens)

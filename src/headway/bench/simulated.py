@@ -181,12 +181,20 @@ def _gateway_line(summary: RunSummary) -> str:
     return f"{busy}: streams of so many tokens need more of gateway.processes than it has"
 
 
+def _device_line(summary: RunSummary) -> str:
+    """Device time of all pools, which is what a picture or video costs."""
+    spent_s = sum(use.busy * use.devices for use in summary.pool_use.values()) * summary.virtual_s
+    each = f", {spent_s / summary.completed:.2f} s for each that completed" if summary.completed else ""
+    return f"devices    {spent_s:.1f} s of work{each}"
+
+
 def run_table(summary: RunSummary) -> str:
     """Return what is printed of a run."""
     state = "" if summary.complete else ", interrupted"
     lines = [
         f"scenario   {summary.config_hash}, seed {summary.seed}, {summary.virtual_s:.2f} virtual s{state}",
-        table(summary),
+        table(summary, summary.queue_ms),
+        *([] if summary.has_tokens else [_device_line(summary)]),
         *([f"unfinished {summary.unfinished}: they count with their age, and as misses"] if summary.unfinished else []),
         *([_gateway_line(summary)] if summary.gateway_busy > GATEWAY_BUSY_MAX else []),
         "",

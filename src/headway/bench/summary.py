@@ -38,6 +38,17 @@ class Summary(msgspec.Struct, frozen=True):
     e2e_ms: Quantiles
     attainment: float
     goodput_per_s: float
+    messages: dict[str, str] = {}  # by code: what was first said of such an error; msgspec copies the default
+
+    @property
+    def has_tokens(self) -> bool:
+        """False of pictures and videos, whose only output is their last."""
+        return self.output_tokens_per_s > 0 or self.tpot_ms.count > 0 or self.itl_ms.count > 0
+
+    @property
+    def has_first_times(self) -> bool:
+        """False where a first output is all of an answer, so that TTFT is e2e."""
+        return self.has_tokens or self.ttft_ms != self.e2e_ms
 
 
 def nearest_rank(ordered: Sequence[float], share: float) -> float:
@@ -92,21 +103,29 @@ def summarise(outcomes: Sequence[Outcome], targets: Targets) -> Summary:
         e2e_ms=quantiles([outcome.ended_ns - outcome.sent_ns for outcome in done]),
         attainment=attained / len(outcomes) if outcomes else 0.0,
         goodput_per_s=attained * per_s,
+        messages={o.error: o.message for o in reversed(outcomes) if o.error is not None and o.message is not None},
     )
 
 
-def table(summary: Summary) -> str:
-    """Return what is printed of a load."""
+def table(summary: Summary, queues: Quantiles | None = None) -> str:
+    """Return what is printed of a load; times that it cannot have are left out, as those of tokens of pictures."""
+    tokens = f", {summary.output_tokens_per_s:.1f} output tokens/s" if summary.has_tokens else ""
     lines = [
         f"requests   {summary.completed} of {summary.sent} completed in {summary.duration_s:.2f} s",
-        f"rate       {summary.requests_per_s:.2f} requests/s, {summary.output_tokens_per_s:.1f} output tokens/s",
+        f"rate       {summary.requests_per_s:.2f} requests/s{tokens}",
         f"goodput    {summary.goodput_per_s:.2f} requests/s, {summary.attainment:.1%} met every target",
         "",
         f"{'ms':<6}{'mean':>10}{'p50':>10}{'p95':>10}{'p99':>10}{'max':>10}",
     ]
-    for name in ("ttft", "tpot", "itl", "e2e"):
-        q: Quantiles = getattr(summary, f"{name}_ms")
+    times = [("e2e", summary.e2e_ms), *([] if queues is None else [("queues", queues)])]
+    if summary.has_tokens:
+        times = [("tpot", summary.tpot_ms), ("itl", summary.itl_ms), *times]
+    if summary.has_first_times:
+        times = [("ttft", summary.ttft_ms), *times]
+    for name, q in times:
         cells = "".join(f"{'-' if v is None else format(v, '.2f'):>10}" for v in (q.mean, q.p50, q.p95, q.p99, q.max))
         lines.append(f"{name:<6}{cells}")
-    lines += [f"error      {code}: {count}" for code, count in summary.errors.items()]
+    for code, count in summary.errors.items():
+        said = summary.messages.get(code)
+        lines.append(f"error      {code}: {count}" + ("" if said is None else f"; {said}"))
     return "\n".join(lines)

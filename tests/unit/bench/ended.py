@@ -23,9 +23,16 @@ def ms(value: float) -> Ns:
 
 
 def end(
-    name: str, sent_ms: float, *times_ms: float, tenant: str = "a", targets: Targets = NO_TARGETS, cold: bool = False
+    name: str,
+    sent_ms: float,
+    *times_ms: float,
+    tenant: str = "a",
+    targets: Targets = NO_TARGETS,
+    cold: bool = False,
+    has_tokens: bool = True,
 ) -> RequestEnd:
     """A request that waited 1 ms at the front, then ran; without times it was refused."""
+    tokens = len(times_ms) if has_tokens else 0
     sent = ms(sent_ms)
     times = tuple(sent + ms(time) for time in times_ms)
     ended = times[-1] if times else sent + ms(1)
@@ -34,11 +41,11 @@ def end(
         worker = WorkerMarks(NodeId("rep-0"), sent + ms(1), sent + ms(2), times[0], times[-1], times[-1], steps=1)
     front = FrontMarks(
         RequestId(name), TenantId(tenant), sent, sent, sent, sent + ms(1) if times else None,
-        times[0] if times else None, times[-1] if times else None, ended, len(times),
+        times[0] if times else None, times[-1] if times else None, ended, tokens,
         outcome="ok" if times else "rejected", cold_start=cold, model=ModelId("toy"), prompt_tokens=10,
         decisions=(Decision("pool", sent, "route", "rep-0", "lightest", (), RequestId(name)),),
     )  # fmt: skip
-    outcome = Outcome(sent, ended, times, len(times), 10, None if times else "queue_full")
+    outcome = Outcome(sent, ended, times, tokens, 10, None if times else "queue_full")
     return RequestEnd(evidence_record(front, worker), outcome, targets, "chat", "main" if times else "")
 
 

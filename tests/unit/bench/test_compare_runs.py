@@ -8,8 +8,10 @@ from tests.unit.bench.ended import end
 from headway.bench.compare_report import comparison_page, comparison_text
 from headway.bench.compare_runs import Comparison, compare, names_of, read_compared
 from headway.bench.ends import RequestEnd
-from headway.bench.results import RunWriter, read_series
-from headway.bench.run_summary import Closing, OpenRequest
+from headway.bench.results import RunWriter, read_series, read_summary
+from headway.bench.run_summary import Closing, OpenRequest, PoolUse
+from headway.bench.run_tables import groups_table, latency_table, tiles
+from headway.bench.simulated import run_table
 from headway.bench.summary import Targets
 from headway.core.errors import ConfigError
 
@@ -166,3 +168,39 @@ def test_other_prompts_under_the_same_names_are_no_pairs(tmp_path: Path) -> None
     ]
     comparison = compared(write(tmp_path / "a", ends(0.0)), write(tmp_path / "b", changed))
     assert comparison.paired == [True, False]
+
+
+def test_runs_of_pictures_are_compared_by_what_pictures_have(tmp_path: Path) -> None:
+    def pictures(shift_ms: float) -> list[RequestEnd]:
+        times = [30 + place % 7 + shift_ms for place in range(COUNT)]
+        return [end(f"img-{n}", 10.0 * n, took, targets=TARGETS, has_tokens=False) for n, took in enumerate(times)]
+
+    both = [write(tmp_path / name, pictures(shift)) for name, shift in (("a", 5.0), ("b", 0.0))]
+    names = {row.name for row in compared(*both).metrics}
+    assert {"e2e p50", "queues p99", "attainment"} < names
+    assert not [name for name in names if name.startswith(("TTFT", "TPOT", "longest gap", "output tokens"))]
+    mixed = compared(both[0], write(tmp_path / "c", ends(0.0)))
+    assert "TPOT mean" in {row.name for row in mixed.metrics}
+    runs = [read_compared(each, each.name) for each in both]
+    page = comparison_page(compared(*both), runs, [read_series(each) for each in both])
+    assert "output token" not in page
+    assert "first token" not in page
+
+
+def test_a_run_of_pictures_shows_queues_and_device_time_in_place_of_tokens(tmp_path: Path) -> None:
+    made = [end(f"img-{place}", 10.0 * place, 30.0, has_tokens=False) for place in range(COUNT)]
+    use = PoolUse(replicas=2, devices=4, busy=0.5)
+    summary = read_summary(write(tmp_path / "a", made, pool_use={"flux": use}))
+    shown = run_table(summary)
+    assert "devices    2.0 s of work, 0.05 s for each that completed" in shown
+    assert [line.split()[0] for line in shown.splitlines() if "30.00" in line] == ["e2e"]
+    assert "queues" in shown
+    assert not [word for word in ("ttft", "tpot", "itl", "output tokens") if word in shown]
+    assert "devices" not in run_table(read_summary(write(tmp_path / "b", ends(0.0))))
+    for page in (
+        tiles(summary),
+        latency_table(summary),
+        groups_table({"a": summary.workloads["chat"]}, has_tokens=False),
+    ):
+        assert "TPOT" not in page
+        assert "TTFT" not in page

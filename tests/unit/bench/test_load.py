@@ -20,6 +20,8 @@ class Server:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.json())
         self.keys.append(request.headers.get("authorization"))
+        if self.status != 200 and self.script:
+            return web.Response(text="".join(self.script), status=self.status)
         if self.status != 200:
             return web.json_response({"error": {"code": "queue_full", "type": "x"}}, status=self.status)
         self.open += 1
@@ -114,6 +116,20 @@ def test_chat_reads_deltas_and_sends_the_key() -> None:
 def test_failures_are_outcomes_with_a_code(server: Server, error: str) -> None:
     (outcome,) = against(server, count=1)
     assert outcome.error == error
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "said"),
+    [
+        (['{"error": {"code": "invalid_value", "message": "`m` makes\\n pictures."}}'], 400, "`m` makes pictures."),
+        ([text("a"), 'data: {"error": {"code": "engine_lost", "message": "It died."}}'], 200, "It died."),
+        (["<html>" + "x" * 300], 502, "<html>" + "x" * 194 + "…"),
+        ([text("a")], 200, None),
+    ],
+)
+def test_what_the_server_said_of_an_error_is_kept(lines: list[str], status: int, said: str | None) -> None:
+    (outcome,) = against(Server(lines, status=status), count=1)
+    assert outcome.message == said
 
 
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:

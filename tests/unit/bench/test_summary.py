@@ -1,9 +1,10 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.bench.outcome import Outcome
-from headway.bench.summary import Targets, meets, nearest_rank, quantiles, summarise, table
+from headway.bench.summary import Quantiles, Targets, meets, nearest_rank, quantiles, summarise, table
 from headway.core.units import NS_PER_MS, NS_PER_S
 
 
@@ -65,3 +66,19 @@ def test_the_table_names_errors() -> None:
     shown = table(summarise([outcome(0, 10, 20), outcome(NS_PER_S, error="no_replica")], Targets()))
     assert "1 of 2 completed" in shown
     assert "no_replica: 1" in shown
+
+
+def test_the_table_has_the_words_of_the_first_of_each_error() -> None:
+    failed = [
+        msgspec.structs.replace(outcome(0, error="invalid_value"), message=said) for said in ("It is a painter.", "No.")
+    ]
+    assert "error      invalid_value: 2; It is a painter." in table(summarise(failed, Targets()))
+
+
+def test_times_of_tokens_are_shown_of_text_only() -> None:
+    text = table(summarise([outcome(0, 10, 20)], Targets()), Quantiles(1, 5.0, 5.0, 5.0, 5.0, 5.0))
+    assert [line.split()[0] for line in text.splitlines()[5:]] == ["ttft", "tpot", "itl", "e2e", "queues"]
+    picture = msgspec.structs.replace(outcome(0, 10), output_tokens=0)
+    shown = table(summarise([picture], Targets()), Quantiles(1, 5.0, 5.0, 5.0, 5.0, 5.0))
+    assert [line.split()[0] for line in shown.splitlines()[5:]] == ["e2e", "queues"]
+    assert "output tokens" not in shown
