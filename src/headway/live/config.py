@@ -14,6 +14,7 @@ from headway.adapters.gateway.settings import (
     AuthSettings,
     GatewaySettings,
     LimitSettings,
+    SessionSettings,
     SloDefaults,
     StreamSettings,
 )
@@ -90,6 +91,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
+    sessions: SessionSettings = SessionSettings()
     slo: dict[str, SloDefaults] = {}  # by route
     scheduler: LlmParams = LlmParams()
     executor: ExecutorSettings = ExecutorSettings()
@@ -281,6 +283,7 @@ def gateway_settings(config: Config) -> GatewaySettings:
         auth=config.auth,
         limits=config.limits,
         stream=config.stream,
+        sessions=config.sessions,
         slo=config.slo,
         metrics_aliases=config.server.metrics_aliases,
         price_per_device_hour_usd=config.server.price_per_device_hour_usd,

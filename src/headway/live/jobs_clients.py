@@ -216,6 +216,10 @@ class PictureDesk:
             raise
         return kept.view()
 
+    def meter(self, request: RequestId, used: Usage) -> None:
+        """See the port."""
+        self._meter.count(request, used)
+
 
 class MeterDesk:
     """`Meters`."""

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from headway.adapters.gateway.tally import Tally
+from headway.adapters.gateway.job_ports import Usage
+from headway.adapters.gateway.tally import Tally, counts_of
 from headway.core.errors import CapacityError
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import RequestId
@@ -38,6 +39,12 @@ class TokenMeter:
     def unmetered(self, request: RequestId) -> None:
         """They could not be kept."""
         self._metered.discard(request)
+
+    def count(self, request: RequestId, used: Usage) -> None:
+        """Metered so, whatever is told of its end."""
+        self.metered(request)
+        self._tally.add((used.day, used.tenant, used.model), counts_of(used))
+        self._some.set()
 
     def observe(self, record: EvidenceRecord) -> None:
         """A request ended."""

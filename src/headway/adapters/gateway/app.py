@@ -19,6 +19,7 @@ from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.routes import SLO_ROUTES, PictureRoutes
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
+from headway.adapters.gateway.playback.routes import Near, SessionRoutes
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
 from headway.adapters.gateway.prompts import Encoder
@@ -83,7 +84,10 @@ class Gateway:
             (_MODEL, {"GET": self._known(self._plain.model)}),
             (_EVIDENCE, {"GET": self._of_tenant_named(self._plain.evidence)}),
         ]
-        self._patterns += pictures.patterns()
+        near = Near(serving, self._door, painter, self._plain.index, settings)
+        sessions = SessionRoutes(near, kept, self.metrics.registry)
+        self._fixed |= sessions.fixed()
+        self._patterns += [*sessions.patterns(), *pictures.patterns()]
         self._patterns += [(_VERBS[verb], {"POST": self._drain(verb)}) for verb in VERBS]
 
     def _table(self) -> dict[str, dict[str, Endpoint]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from headway.adapters.gateway.queue_ports import Queue
 from headway.core.artifacts import PromptRead
-from headway.core.ids import ModelId, TenantId
+from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DiffusionRequest
 
 JobKind = Literal["image", "video"]
@@ -191,12 +191,32 @@ class KeptPicture(msgspec.Struct, frozen=True):
     read: PromptRead | None = None
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """What one tenant used of one model on one day (UTC, `2026-11-29`)."""
+
+    tenant: TenantId
+    model: ModelId
+    day: str
+    gpu_seconds: float = 0.0
+    images: int = 0
+    frames: int = 0  # of videos
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # of those, found in a prefix cache
+    output_tokens: int = 0
+
+
 class Pictures(Protocol):
     """Pictures of synchronous answers."""
 
     async def keep(self, new: NewJob, pictures: Sequence[KeptPicture], gpu_seconds: float) -> JobView:
         """Store the pictures and a completed row, so that `Jobs.get` and `content` know them, and meter them, all
         at once."""
+        ...
+
+    def meter(self, request: RequestId, used: Usage) -> None:
+        """Count this as what a request used whose bytes are not kept, once it is written; before it is closed: what is
+        told of its end then counts no more."""
         ...
 
 
@@ -221,21 +241,6 @@ class Answers(Protocol):
     async def abandon(self, tenant: TenantId, key: IdempotencyKey) -> None:
         """It failed or its client left: the next one with this key runs."""
         ...
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """What one tenant used of one model on one day (UTC, `2026-11-29`)."""
-
-    tenant: TenantId
-    model: ModelId
-    day: str
-    gpu_seconds: float = 0.0
-    images: int = 0
-    frames: int = 0  # of videos
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0  # of those, found in a prefix cache
-    output_tokens: int = 0
 
 
 Place = tuple[str, str, str]  # day, tenant, model: what usage is ordered by

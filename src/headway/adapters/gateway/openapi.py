@@ -11,12 +11,14 @@ from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
 from headway.adapters.gateway.pictures.answers import ImageAnswer
 from headway.adapters.gateway.pictures.bodies import not_served
 from headway.adapters.gateway.pictures.queue import PauseBody, ResumeBody
-from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES
+from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES, SESSIONS
 from headway.adapters.gateway.pictures.schema import (
     DiffusionBody,
     EditBody,
     ImageBody,
     RemixBody,
+    SessionBody,
+    SessionChange,
     VariationBody,
     VideoBody,
 )
@@ -41,6 +43,8 @@ _POST: Final[dict[str, tuple[type[msgspec.Struct] | None, str]]] = {
     "/v1/images/variations": (VariationBody, "The same without words"),
     "/v1/videos": (VideoBody, "Queue a video; JSON or a form"),
     "/v1/videos/{id}/remix": (RemixBody, "Queue the same video with another prompt"),
+    SESSIONS: (SessionBody, "Make a video chunk by chunk, sent over this connection as it is played"),
+    f"{SESSIONS}/{{id}}": (SessionChange, "Other words from the next chunk on"),
     "/v1/estimates": (EstimateBody, "Predict time, memory and price before the work"),
     "/v1/route/explain": (EstimateBody, "Where a request would go now, with the parts of every replica's score"),
     **{f"/v1/{kind}/{{id}}/{verb}": (None, text) for kind in ("images", "videos") for verb, text in _VERBS.items()},
@@ -58,6 +62,8 @@ _GET: Final = {
     "/v1/videos": "List videos (`after`, `limit`, `order`)",
     "/v1/videos/{id}": "A video as it stands; `openai-poll-after-ms` says when to ask again",
     "/v1/videos/{id}/content": "The video, or `?variant=` thumbnail, spritesheet, preview (`&index=k`)",
+    SESSIONS: "The open sessions",
+    f"{SESSIONS}/{{id}}": "An open session as it stands",
     "/v1/usage": "Use and price by day, tenant and model (`first_day`, `last_day`, `tenant`, `model`, `after`)",
     "/v1/usage/export": "All of it as CSV, or as JSON lines (`format=jsonl`)",
     "/v1/queue": "Jobs that wait and run, by model, and which queues are paused",
@@ -76,6 +82,7 @@ _GET: Final = {
 _DELETE: Final = {
     "/v1/images/{id}": "Remove pictures; a job that runs stops",
     "/v1/videos/{id}": "Remove a video; one that runs stops",
+    f"{SESSIONS}/{{id}}": "End a session; what it makes stops at its next step",
 }
 _ANSWERS: Final = {
     "/v1/chat/completions": ChatCompletion,
@@ -106,6 +113,8 @@ def openapi_document() -> dict[str, object]:
     paths: dict[str, dict[str, object]] = {path: {"get": _operation(text, path)} for path, text in _GET.items()}
     for path, (body, text) in _POST.items():
         operation = _operation(text, path)
+        if path == SESSIONS:
+            operation["responses"] = _responses({"text/event-stream": {"schema": {"type": "string"}}})
         if body is not None:
             operation["requestBody"] = {"required": True, "content": _content(body)}
         paths.setdefault(path, {})["post"] = operation
@@ -135,23 +144,25 @@ def _accepted(unsupported: Mapping[str, Unsupported]) -> dict[str, object]:
 
 
 def _operation(text: str, path: str) -> dict[str, object]:
-    ok: dict[str, object] = {"description": "Success"}
+    content: dict[str, object]
     if path in _ANSWERS:
         events = {"schema": {"type": "string"}}
-        ok["content"] = {**_json_of(_ANSWERS[path].__name__), "text/event-stream": events}
+        content = {**_json_of(_ANSWERS[path].__name__), "text/event-stream": events}
     elif path.endswith("/content"):
-        ok["content"] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        content = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
     elif path == "/metrics":
-        ok["content"] = {"text/plain": {"schema": {"type": "string"}}}
+        content = {"text/plain": {"schema": {"type": "string"}}}
     else:
-        ok["content"] = {"application/json": {"schema": {"type": "object"}}}
-    operation: dict[str, object] = {
-        "summary": text,
-        "responses": {"200": ok, "default": {"description": "Error", "content": _json_of("ErrorBody")}},
-    }
+        content = {"application/json": {"schema": {"type": "object"}}}
+    operation: dict[str, object] = {"summary": text, "responses": _responses(content)}
     if "{id}" in path:
         operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     return operation
+
+
+def _responses(content: dict[str, object]) -> dict[str, object]:
+    ok = {"description": "Success", "content": content}
+    return {"200": ok, "default": {"description": "Error", "content": _json_of("ErrorBody")}}
 
 
 def _content(body: type[msgspec.Struct]) -> dict[str, object]:

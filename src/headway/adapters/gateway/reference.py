@@ -18,6 +18,8 @@ from headway.adapters.gateway.pictures.schema import (
     EditBody,
     ImageBody,
     RemixBody,
+    SessionBody,
+    SessionChange,
     VariationBody,
     VideoBody,
 )
@@ -68,6 +70,9 @@ that it waits for, never a job. `deterministic` asks for a batch of its own: the
 has the same bytes, and is answered from memory while that answer is kept (`cached: true`). A request predicted to take
 more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job.
 
+A streaming session (`POST /v1/videos/sessions`) is a long connection over which a video comes in chunks, each an MP4 of
+its own, made as it is played; see [videos.md](videos.md).
+
 The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, and waits for it
 while the first still runs; with another body it is 409 `idempotency_conflict`.
 A content route gives one range of its bytes where `range` asks for it.
@@ -90,6 +95,8 @@ BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/images/variations", VariationBody),
     ("POST /v1/videos", VideoBody),
     ("POST /v1/videos/{id}/remix", RemixBody),
+    ("POST /v1/videos/sessions", SessionBody),
+    ("POST /v1/videos/sessions/{id}", SessionChange),
     ("POST /v1/queue/pause", PauseBody),
     ("POST /v1/queue/resume", ResumeBody),
 )

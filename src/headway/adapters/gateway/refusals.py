@@ -40,6 +40,12 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def no_pictures() -> RequestError:
+    """What the routes of pictures and videos answer where no model makes any."""
+    message = "No model here makes images or videos; configure [[diffusion]]."
+    return RequestError(message, status=404, code="model_not_found", param="model")
+
+
 def refusal(message: str, kind: type[msgspec.Struct]) -> RequestError:
     """Turn msgspec's message on a body of `kind` into ours: the field first, then what is wrong."""
     path = _PATH.search(message)

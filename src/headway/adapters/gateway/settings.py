@@ -77,6 +77,15 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_timeout_s: PositiveFloat = 60.0
 
 
+class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Streaming sessions of video, where a diffusion model makes chunks."""
+
+    open_max: Annotated[int, Meta(ge=1, le=10_000)] = 64  # at once; the next one is answered 503
+    tenant_open_max: Annotated[int, Meta(ge=1, le=10_000)] = 8  # of one tenant; the next one is answered 429
+    seconds_max: Annotated[float, Meta(gt=0, le=86_400)] = 600.0  # of video in one session
+    ahead_max: Annotated[int, Meta(ge=1, le=64)] = 8  # chunks that a client may have made before they are played
+
+
 class SloDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SLO of requests on a route that bring none; null: no promise."""
 
@@ -91,6 +100,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
     stream: StreamSettings = StreamSettings()
+    sessions: SessionSettings = SessionSettings()
     slo: dict[str, SloDefaults] = {}  # by route; msgspec copies the default
     metrics_aliases: Literal["none", "vllm"] = "none"
     price_per_device_hour_usd: Annotated[float, Meta(ge=0)] = 2.5  # of models that `prices` does not name

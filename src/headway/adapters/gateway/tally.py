@@ -7,7 +7,7 @@ from typing import Final
 from headway.adapters.gateway.job_ports import Place, Usage
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, TenantId
-from headway.core.units import NS_PER_MS, NS_PER_S, Ns, s_from_ns
+from headway.core.units import NS_PER_MS, NS_PER_S, Ns, ns_from_s, s_from_ns
 
 COUNTED: Final = (  # what a row of usage holds, after `device_ns` as `Usage` has it
     "device_ns",
@@ -30,6 +30,11 @@ def used(place: Place, counts: Mapping[str, int]) -> Usage:
     day, tenant, model = place
     rest = (counts[name] for name in COUNTED[1:])
     return Usage(TenantId(tenant), ModelId(model), day, s_from_ns(counts["device_ns"]), *rest)
+
+
+def counts_of(used: Usage) -> dict[str, int]:
+    """The same as what is added up."""
+    return {"device_ns": ns_from_s(used.gpu_seconds)} | {name: getattr(used, name) for name in COUNTED[1:]}
 
 
 class Tally:

@@ -15,6 +15,7 @@ import msgspec
 from headway.adapters.telemetry.metrics import Metrics, Scrape
 from headway.adapters.telemetry.panels import PANELS as PANELS
 from headway.adapters.telemetry.panels import Panel as Panel
+from headway.adapters.telemetry.session_metrics import SessionMetrics
 
 DASHBOARD_FILE: Final = "headway-dashboard.json"
 ALERTS_FILE: Final = "headway-alerts.yml"
@@ -92,7 +93,9 @@ ALERTS: Final = (
 def known_names() -> frozenset[str]:
     """Return every name that a sample of /metrics can have."""
     names: set[str] = set()
-    for family in Metrics(Scrape).registry.collect():
+    registry = Metrics(Scrape).registry
+    SessionMetrics(registry, int)
+    for family in registry.collect():
         suffixes = {
             "counter": ("_total",),
             "histogram": ("_bucket", "_sum", "_count"),

@@ -152,6 +152,16 @@ PANELS: Final = (
         (("{{state}}", "headway_jobs"),),
         "Videos and asynchronous pictures in the job table, by state.",
     ),
+    Panel(
+        "Streaming sessions",
+        "short",
+        (
+            ("open", "headway_video_sessions_open"),
+            ("{{model}} chunks sent", _rate("headway_video_chunks_total", "model")),
+            ("{{model}} chunks late", _rate("headway_video_chunks_late_total", "model")),
+        ),
+        "Chunks per second; late ones came after they were to be played.",
+    ),
     Panel("Paused queues", "short", (("{{model}}", "headway_queue_paused"),), "1 while no job of a model is begun."),
     Panel(
         "Replicas: has and wants",

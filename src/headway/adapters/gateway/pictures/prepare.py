@@ -115,7 +115,7 @@ class PicturePreparer:
         width, height = pixels_of(body.size, looks, card.id)
         is_video = isinstance(body, VideoBody)
         seconds = seconds_of(body.seconds, looks, card.id) if isinstance(body, VideoBody) else 0
-        scale = _guidance(body.guidance_scale, looks, card.id)
+        scale, passes = guidance_of(body.guidance_scale, looks, card.id)
         seed = body.seed
         if seed is None:  # a `deterministic` request without a seed takes its own
             seed = int.from_bytes(digest[:4]) >> 1 if body.deterministic else secrets.randbelow(1 << SEED_BITS)
@@ -134,7 +134,7 @@ class PicturePreparer:
             frames=frames_of(seconds, looks) if is_video else 1,
             fps=looks.fps,
             guidance_scale=scale,
-            passes=looks.passes if scale > 1 else min(1, looks.passes),
+            passes=passes,
             n=(body.n or 1) if isinstance(body, PictureBody) else 1,
             strength=1.0 if strength is None else strength,
             deterministic=bool(body.deterministic),
@@ -160,13 +160,13 @@ def _with_links(body: PictureBody, files: Files) -> Files:
     return Files(tuple(pictures), mask)
 
 
-def _guidance(asked: float | None, looks: PictureCard, model: str) -> float:
-    """Return the scale; inside, 0 stands for the model's own. Up to 1 a second pass changes nothing and is not made."""
-    if asked is None:
-        return looks.guidance_scale
+def guidance_of(asked: float | None, looks: PictureCard, model: str) -> tuple[float, int]:
+    """Return the scale and the passes of a step; inside, scale 0 stands for the model's own. Up to 1 a second pass
+    changes nothing and is not made. Raises RequestError."""
     if asked == 0 and looks.passes == 1:
         raise invalid("guidance_scale", f"`guidance_scale` is 0; it is an input of `{model}` and must be above 0.")
-    return asked or 1.0
+    scale = looks.guidance_scale if asked is None else asked or 1.0
+    return scale, looks.passes if scale > 1 else min(1, looks.passes)
 
 
 def _strength(body: DiffusionBody, files: Files) -> float | None:

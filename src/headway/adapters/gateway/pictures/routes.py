@@ -39,6 +39,7 @@ from headway.adapters.gateway.pictures.usage import UsageRoutes
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES
+from headway.adapters.gateway.refusals import no_pictures
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults
 from headway.adapters.gateway.tenants import Tenant
@@ -52,7 +53,8 @@ IMAGE_ROUTES: Final[dict[str, tuple[type[PictureBody], StreamKind]]] = {
     "/v1/images/variations": (VariationBody, "image_edit"),
 }
 VIDEOS: Final = "/v1/videos"
-SLO_ROUTES: Final = (*GENERATION_ROUTES, *IMAGE_ROUTES, VIDEOS)
+SESSIONS: Final = "/v1/videos/sessions"
+SLO_ROUTES: Final = (*GENERATION_ROUTES, *IMAGE_ROUTES, VIDEOS, SESSIONS)
 JOB_VERBS: Final = ("cancel", "retry", "pause", "resume", "reorder")
 _PREFIX: Final[dict[JobKind, str]] = {"image": "/v1/images", "video": VIDEOS}
 
@@ -108,7 +110,7 @@ class PictureRoutes:
         async def answer(exchange: Exchange, argument: str) -> None:
             self._door.tenant(exchange)  # 401 before anything is said of what is here
             if self._durable is None:
-                raise _no_pictures()
+                raise no_pictures()
             await endpoint(exchange, argument)
 
         return answer
@@ -247,11 +249,6 @@ class PictureRoutes:
 
     def _caller(self, exchange: Exchange, tenant: Tenant, path: str) -> Caller:
         return self._door.caller(exchange, tenant, self._settings.slo.get(path, SloDefaults()))
-
-
-def _no_pictures() -> RequestError:
-    message = "No model here makes images or videos; configure [[diffusion]]."
-    return RequestError(message, status=404, code="model_not_found", param="model")
 
 
 def _no_usage() -> RequestError:

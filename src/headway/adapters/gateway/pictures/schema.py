@@ -94,6 +94,32 @@ class RemixBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Prompt
 
 
+class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/videos/sessions`. Chunk k has the seed `seed + k`."""
+
+    prompt: Prompt
+    model: Name | None = None
+    negative_prompt: Annotated[str, Meta(max_length=32_000)] | None = None
+    size: Size | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    num_inference_steps: Steps | None = None
+    guidance_scale: Scale | None = None
+    deterministic: bool | None = None
+    priority: Annotated[int, Meta(ge=1 - 2**31, le=2**31 - 1)] | None = None
+    allow_degrade: Annotated[list[Literal["steps"]], Meta(max_length=8)] | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None  # of video; None: until it is stopped
+    ahead: Annotated[int, Meta(ge=1)] | None = None  # chunks that are made before they are played
+    require_realtime: bool | None = None
+
+
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/videos/sessions/{id}`: from the next chunk on that has not been begun."""
+
+    prompt: Prompt | None = None
+    negative_prompt: Annotated[str, Meta(max_length=32_000)] | None = None
+    guidance_scale: Scale | None = None
+
+
 # Of OpenAI's hosted models. Values in `inert` are what is served anyway.
 NOT_SERVED: Final[Mapping[str, Unsupported]] = {
     "quality": Unsupported("use num_inference_steps", (None, "auto", "standard")),

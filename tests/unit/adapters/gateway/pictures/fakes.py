@@ -202,6 +202,9 @@ class MemoryJobs:
         self.metered.append(Usage(view.tenant, view.ran, "2026-11-29", gpu_seconds, len(pictures), 0, 1))
         return self.rows[view.id]
 
+    def meter(self, request: RequestId, used: Usage) -> None:
+        self.metered.append(used)
+
     async def begin(self, tenant: TenantId, key: IdempotencyKey) -> Held:
         known = self.answers.get((tenant, key.key))
         if known is not None and known[0] != key.digest:

@@ -1,0 +1,57 @@
+"""The event stream of a session: what is said, pings in silence, and a client that takes nothing is cut off."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from headway.adapters.gateway.exchange import ClientLeft, Exchange
+from headway.adapters.gateway.render import PING
+from headway.adapters.gateway.settings import StreamSettings
+
+
+class Wire:
+    """`close` belongs into a `finally`."""
+
+    def __init__(self, exchange: Exchange, settings: StreamSettings, on_gone: Callable[[], None]) -> None:
+        """`on_gone`: nobody reads any more."""
+        self._exchange, self._settings, self._on_gone = exchange, settings, on_gone
+        self._tasks = [asyncio.ensure_future(self._watch())]
+
+    async def write(self, event: bytes) -> None:
+        """Send an event, the first one with the response's start. Raises ClientLeft."""
+        await self._timely(self._exchange.write(event))
+        if len(self._tasks) == 1:
+            self._tasks.append(asyncio.ensure_future(self._ping()))
+
+    async def finish(self, last: bytes) -> None:
+        """Send the last event. Raises ClientLeft."""
+        await self._timely(self._exchange.finish(last))
+
+    async def _timely(self, sending: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.stall_timeout_s):
+                await sending
+        except TimeoutError:
+            self._on_gone()
+            await self._exchange.abort()
+            raise ClientLeft from None
+
+    async def _watch(self) -> None:
+        await self._exchange.left()
+        self._on_gone()
+
+    async def _ping(self) -> None:
+        loop, every_s = asyncio.get_running_loop(), self._settings.ping_s
+        while True:
+            silent_s = loop.time() - (self._exchange.sent_at or 0.0)
+            if silent_s < every_s:
+                await asyncio.sleep(every_s - silent_s)
+                continue
+            try:
+                await self.write(PING)
+            except ClientLeft:
+                return
+
+    def close(self) -> None:
+        """Nothing follows."""
+        for task in self._tasks:
+            task.cancel()
