@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.unit.adapters.gateway.playback.fakes import CHUNK_S, SESSIONS, STREAMER, Cinema, on_leaps, one_session
+from tests.unit.adapters.gateway.playback.fakes import CHUNK_S, SESSIONS, STREAMER, Cinema, leap, on_leaps, one_session
 
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.effects import ErrorOut
@@ -118,7 +118,7 @@ def test_who_reads_again_in_time_goes_on() -> None:
         viewer = cinema.watch(seconds=6)
         await viewer.until(1)
         viewer.reads.clear()
-        await asyncio.sleep(30)
+        await leap(30)
         viewer.reads.set()
         await viewer.done
         assert viewer.is_done
@@ -145,7 +145,7 @@ def test_other_words_count_from_the_next_chunk_on() -> None:
         cinema = Cinema()
         viewer = cinema.watch(seconds=6)
         name = await viewer.until(1)
-        await asyncio.sleep(0.1)  # chunk 1 is being made
+        await leap(0.1)  # chunk 1 is being made
         change = {"prompt": "a blue square", "negative_prompt": "red", "guidance_scale": 1.0}
         status, view = await cinema.ask("POST", f"{SESSIONS}/{name}", change)
         assert (status, view["from_chunk"], view["next_chunk"], view["chunks"]) == (200, 2, 2, 1)
@@ -164,7 +164,7 @@ def test_nothing_can_be_changed_once_the_last_chunk_is_begun() -> None:
         cinema = Cinema()
         viewer = cinema.watch(seconds=4)
         name = await viewer.until(1)
-        await asyncio.sleep(0.1)
+        await leap(0.1)
         status, answer = await cinema.ask("POST", f"{SESSIONS}/{name}", {"prompt": "x"})
         assert (status, answer["error"]["code"]) == (409, "session_over")
         await viewer.done
@@ -178,7 +178,7 @@ def test_an_end_stops_what_is_being_made_and_says_so(wait_s: float) -> None:
     async def test() -> None:
         cinema = Cinema()
         viewer = cinema.watch()
-        await asyncio.sleep(wait_s)
+        await leap(wait_s)
         name = str(viewer.events[0]["id"])
         status, answer = await cinema.ask("DELETE", f"{SESSIONS}/{name}")
         assert (status, answer["deleted"]) == (200, True)
@@ -212,7 +212,7 @@ def test_a_client_that_leaves_cancels_what_is_being_made(wait_s: float) -> None:
     async def test() -> None:
         cinema = Cinema()
         viewer = cinema.watch()
-        await asyncio.sleep(wait_s)
+        await leap(wait_s)
         viewer.leave()
         await viewer.done
         assert asyncio.get_running_loop().time() == pytest.approx(wait_s)
