@@ -111,6 +111,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "late_ms": "that it came after it was to be played; 0: in time",
         "cost": "`{usd, stage_seconds}`",
         "degraded": "what admission took away, and what is left: `{steps}`; null where nothing was",
+        "warnings": "what of its prompt a text encoder cut off; null where all was read",
     },
     "POST /v1/videos/sessions, event `video.session.completed`": {
         "type": "as above",

@@ -7,6 +7,7 @@ import msgspec
 
 from headway.adapters.gateway.errors import ended_without_answer
 from headway.adapters.gateway.ports import Serving
+from headway.core.artifacts import Made
 from headway.core.effects import Admitted, Deliver, End, ErrorOut, Show
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
@@ -18,6 +19,7 @@ class Outcome(msgspec.Struct, frozen=True):
     end: End
     video: bytes = b""
     latents: bytes = b""
+    warnings: tuple[str, ...] = ()  # what of its prompt could not be read
     degraded: dict[str, int | str] = {}  # msgspec copies the default
     error: ErrorOut | None = None
 
@@ -42,13 +44,13 @@ class ChunkRun:
 
     async def run(self) -> Outcome:
         """Drain to the End."""
-        made: dict[str, bytes] = {}
+        made: dict[str, Made] = {}
         degraded: dict[str, int | str] = {}
         items: Sequence[Deliver | Show | Admitted | End] = await self._first
         while True:
             for item in items:
                 if isinstance(item, Show):
-                    made |= {one.kind: one.body for one in item.made}
+                    made |= {one.kind: one for one in item.made}
                 elif isinstance(item, Admitted):
                     degraded.update(item.degraded)
                 elif isinstance(item, End):
@@ -56,13 +58,21 @@ class ChunkRun:
                     return self._outcome(item, made, degraded)
             items = await self._stream.next()
 
-    def _outcome(self, end: End, made: dict[str, bytes], degraded: dict[str, int | str]) -> Outcome:
+    def _outcome(self, end: End, made: dict[str, Made], degraded: dict[str, int | str]) -> Outcome:
         error, request = error_of(end), self.request
-        video, latents = made.get("video", b""), made.get("latents", b"")
-        if error is None and not (video and (latents or not request.hand_on)):
+        video, latents = made.get("video"), made.get("latents")
+        if error is None and (video is None or (request.hand_on and latents is None)):
             message = f"request {request.id}: chunk of {request.frames} frames came without its video or its latents"
             error = ErrorOut(500, "internal_error", message)
-        return Outcome(end, video, latents, degraded, error)
+        read = None if video is None else video.read
+        return Outcome(
+            end,
+            b"" if video is None else video.body,
+            b"" if latents is None else latents.body,
+            () if read is None else tuple(read.warnings),
+            degraded,
+            error,
+        )
 
     def cancel(self) -> None:
         """Nobody wants it: the device stops at its next step."""

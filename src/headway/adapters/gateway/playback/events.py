@@ -47,6 +47,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     late_ms: float
     cost: Cost
     degraded: dict[str, int | str] | None = None
+    warnings: tuple[str, ...] | None = None
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):

@@ -206,6 +206,7 @@ class SessionRun:
             late_ms=ms_from_ns(late_ns),
             cost=Cost(cost.price_usd, cost.stage_seconds),
             degraded=outcome.degraded or None,
+            warnings=outcome.warnings or None,
         )
         await wire.write(event(told))
         self._given = outcome.latents

@@ -15,7 +15,7 @@ from headway.adapters.gateway.app import Gateway, build_app
 from headway.adapters.gateway.job_ports import Durable, Usage
 from headway.adapters.gateway.ports import ModelCard, PictureCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings
-from headway.core.artifacts import Made
+from headway.core.artifacts import Made, PromptRead
 from headway.core.effects import Admitted, End, ErrorOut, Show
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId, RequestId
@@ -75,6 +75,7 @@ class Projector(Painter):
         self.cards.append(ModelCard(STREAMER, ("video",), 0, 1, 0, 0, pictures=CHUNKS))
         self.predicted = PictureEstimate({"denoise": 0.5}, 0.5, 0.0, "admit")
         self.takes_s = 0.5
+        self.read: PromptRead | None = None
         self.errors: dict[int, tuple[FinishReason, ErrorOut | None]] = {}  # by chunk, when it would be ready
         self.refusals: dict[int, ErrorOut] = {}  # by chunk, on arrival
         self.begun_s: list[float] = []
@@ -107,7 +108,7 @@ class Projector(Painter):
             return
         words = f"{content.prompt}/{content.negative_prompt}/{request.seed}/{request.steps}/{request.guidance_scale:g}"
         body = f"{words}/{request.frames}<{content.given.decode()}".encode()
-        made = [Made("video", body)]
+        made = [Made("video", body, read=self.read)]
         if request.hand_on:
             made.insert(0, Made("latents", b"after %d" % request.seed))
         stream.put(Show(request.id, request.steps, request.steps, tuple(made)))

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.adapters.gateway.playback.fakes import CHUNK_S, SESSIONS, STREAMER, Cinema, leap, on_leaps, one_session
 
 from headway.adapters.gateway.settings import GatewaySettings
+from headway.core.artifacts import PromptRead
 from headway.core.effects import ErrorOut
 from headway.core.request import FinishReason
 from headway.core.units import NS_PER_S
@@ -293,6 +294,17 @@ def test_what_admission_takes_away_is_told_and_the_model_never_is() -> None:
         refused = cinema.watch(allow_degrade=["model"])
         await refused.done
         assert refused.status == 400
+
+    on_leaps(test)
+
+
+def test_what_of_the_prompt_was_cut_off_is_told_with_each_chunk() -> None:
+    async def test() -> None:
+        cinema = Cinema()
+        cinema.projector.read = PromptRead(77, ("CLIP read 77 of 90 tokens.",))
+        viewer = cinema.watch(seconds=2)
+        await viewer.done
+        assert viewer.chunks[0]["warnings"] == ["CLIP read 77 of 90 tokens."]
 
     on_leaps(test)
 

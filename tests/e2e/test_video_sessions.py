@@ -1,0 +1,181 @@
+"""Streaming sessions against `headway serve` over real sockets, from the synthetic engine (SPEC H5)."""
+
+import base64
+import json
+import os
+import signal
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.e2e.serving import Server, children, serve, until
+
+SESSIONS = "/v1/videos/sessions"
+FAST, SLOW = "streamer", "slow"
+STEPS = 200  # of a slow chunk, of 50 ms each
+CHUNKED = "engine='synthetic', context_frames=4, chunk_frames=4"
+SETS = (
+    "model.replicas=0",
+    f"diffusion=[{{name='{FAST}', {CHUNKED}, fps=40, steps=4, synthetic={{step_ms=5, megapixel_ms=0}}}},"
+    f" {{name='{SLOW}', {CHUNKED}, fps=4, steps={STEPS}, synthetic={{step_ms=50, megapixel_ms=0}}}}]",
+    "server.shutdown_s=1",
+)
+Event = dict[str, object]
+STREAMS: list["Stream"] = []  # to be closed
+
+
+class Stream:
+    """One session's connection."""
+
+    def __init__(self, server: Server, model: str, **fields: object) -> None:
+        self._server = server
+        STREAMS.append(self)
+        self._http = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+        body = {"model": model, "prompt": "a red circle", "seed": 7, **fields}
+        self._http.request("POST", SESSIONS, json.dumps(body), {"content-type": "application/json"})
+        self._answer = self._http.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+        self.id = str(self.next()["id"])
+
+    def next(self) -> Event:
+        """The next event; `{}`: `[DONE]`, `{"type": None}`: the stream ended without it."""
+        while line := self._answer.readline():
+            if line == b"data: [DONE]\n":
+                return {}
+            if line.startswith(b"data: "):
+                event: Event = json.loads(line[6:])
+                return event
+        return {"type": None}
+
+    def rest(self) -> list[Event]:
+        """All that follows, with its end."""
+        found = [self.next()]
+        while found[-1].get("type") is not None or "error" in found[-1]:
+            found.append(self.next())
+        return found
+
+    def leave(self) -> None:
+        self._http.close()
+        self._answer.close()
+
+    def steps_done(self, chunk: int) -> int | None:
+        """None while its evidence is not complete."""
+        status, body = self._server.call(f"/v1/requests/{self.id}-{chunk}/evidence")
+        return json.loads(body)["steps_done"] if status == 200 else None
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    sets = [part for one in SETS for part in ("--set", one)]
+    with serve(*sets, HEADWAY_STATE=str(tmp_path)) as started:
+        yield started
+        while STREAMS:
+            STREAMS.pop().leave()
+        assert not [line for line in started.errors if "Traceback" in line], started.errors
+
+
+def films(events: list[Event]) -> list[bytes]:
+    return [base64.b64decode(str(one["b64_mp4"])) for one in events if one.get("type") == "video.session.chunk"]
+
+
+def nothing_is_held(server: Server) -> None:
+    until(lambda: server.held() == {}, lambda: f"nothing is held: {server.held()}")
+    assert json.loads(server.call(SESSIONS)[1])["data"] == []
+
+
+def deleted(server: Server, session: str) -> None:
+    http = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+    http.request("DELETE", f"{SESSIONS}/{session}")
+    answer = http.getresponse()
+    assert (answer.status, json.loads(answer.read())["deleted"]) == (200, True)
+    http.close()
+
+
+def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -> None:
+    # SPEC H5, H6, I1
+    card = json.loads(server.call(f"/v1/models/{FAST}")[1])
+    assert "video" in card["modalities"]
+    twice = []
+    for _ in range(2):
+        stream = Stream(server, FAST, seconds=1.0)
+        events = stream.rest()
+        *chunks, completed, end = events
+        assert end == {}
+        assert [one["index"] for one in chunks] == list(range(10))
+        assert [one["first_frame"] for one in chunks] == [4 * k for k in range(10)]
+        assert (completed["reason"], completed["chunks"], completed["frames"]) == ("length", 10, 40)
+        assert float(str(completed["gpu_seconds"])) > 0
+        twice.append(films(events))
+        until(lambda: stream.steps_done(9) == 4, "the last chunk has its evidence")  # noqa: B023  # asked at once
+        assert stream.steps_done(0) == 4
+    assert twice[0] == twice[1]
+    assert len(set(twice[0])) == 10
+
+    def metered() -> bool:
+        rows = json.loads(server.call("/v1/usage")[1])["data"]
+        return [(row["model"], row["frames"], row["requests"]) for row in rows] == [(FAST, 80, 2)]
+
+    until(metered, lambda: f"all frames are metered: {server.call('/v1/usage')[1]!r}")
+    text = server.call("/metrics")[1].decode()
+    assert f'headway_video_chunks_total{{model="{FAST}"}} 20.0' in text
+    nothing_is_held(server)
+
+
+def test_other_words_count_from_the_chunk_that_was_told(server: Server) -> None:
+    # SPEC H5
+    stream = Stream(server, SLOW, num_inference_steps=10)
+    first = stream.next()
+    status, body = server.call(f"{SESSIONS}/{stream.id}", {"prompt": "a blue square"})
+    view = json.loads(body)
+    assert status == 200
+    events = [first, *(stream.next() for _ in range(view["from_chunk"]))]
+    assert [one["prompt"] for one in events] == ["a red circle"] * view["from_chunk"] + ["a blue square"]
+    deleted(server, stream.id)
+    assert stream.rest()[-1] == {}
+    nothing_is_held(server)
+
+
+@pytest.mark.parametrize("how", ["ended", "left"])
+def test_who_ends_a_session_or_leaves_it_stops_the_device_within_a_step(server: Server, how: str) -> None:
+    # SPEC H5, F7
+    stream = Stream(server, SLOW)
+    until(lambda: any("gpu_seconds" in name for name in server.held()), "it runs")
+    if how == "ended":
+        deleted(server, stream.id)
+        *_, completed, end = stream.rest()
+        assert (completed["reason"], completed["chunks"], end) == ("stopped", 0, {})
+    else:
+        stream.leave()
+    until(lambda: stream.steps_done(0) is not None, "its evidence is complete")
+    assert (stream.steps_done(0) or 0) < STEPS
+    nothing_is_held(server)
+
+
+def test_a_chunk_whose_replica_is_killed_is_made_again_with_the_same_bytes(server: Server) -> None:
+    # SPEC H5, A11
+    calm = Stream(server, SLOW, seconds=2.0, num_inference_steps=20)
+    expected = films(calm.rest())
+    assert len(expected) == 2
+    stream = Stream(server, SLOW, seconds=2.0, num_inference_steps=20)
+    events = [stream.next()]
+    victim = children(server)[1]  # the slow model's replica, in the order of the configuration
+    until(lambda: json.loads(server.call(f"{SESSIONS}/{stream.id}")[1])["next_chunk"] == 2, "the last chunk is begun")
+    os.kill(victim, signal.SIGKILL)
+    events += stream.rest()
+    assert films(events) == expected
+    assert events[-1] == {}
+    assert "headway_recovery_total" in server.call("/metrics")[1].decode()
+    nothing_is_held(server)
+
+
+def test_a_server_that_stops_tells_its_sessions(server: Server) -> None:
+    # SPEC H5, A11
+    stream = Stream(server, SLOW)
+    server.process.send_signal(signal.SIGTERM)
+    *_, error, end = stream.rest()
+    assert isinstance(error["error"], dict)
+    assert error["error"]["code"] == "shutting_down"
+    assert end == {"type": None}
+    assert server.end() == 0
