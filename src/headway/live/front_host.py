@@ -29,12 +29,13 @@ from headway.live.eventlog import open_log
 from headway.live.front_news import FrontNews
 from headway.live.front_spec import FrontStart
 from headway.live.hub import Hub
+from headway.live.link import Link
 from headway.live.listening import HttpServer, http_server, join, listen
 from headway.live.model_names import ModelNames
 from headway.live.relaying import Relaying
 from headway.live.upstream_fleet import UpstreamFleet
 from headway.live.upstream_ports import Surroundings
-from headway.live.wire import Beat, Envelope, Failed, Hello, Link, News, Ready, Stop, WireError
+from headway.live.wire import Beat, Envelope, Failed, Hello, News, Ready, Stop, WireError
 from headway.sched.nodes import FrontNode
 
 log = logging.getLogger(__name__)

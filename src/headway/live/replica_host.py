@@ -30,6 +30,7 @@ from headway.live.engine_thread import EngineThread
 from headway.live.eventlog import EventLog
 from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
+from headway.live.link import Link
 from headway.live.rows_seen import ring_buckets, rows_seen, settled
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
@@ -43,7 +44,6 @@ from headway.live.wire import (
     Gathered,
     Hello,
     Joined,
-    Link,
     Lost,
     Phase,
     Ready,

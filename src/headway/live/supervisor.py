@@ -22,6 +22,7 @@ from headway.core.units import Ns, ns_from_s
 from headway.live import child
 from headway.live.child import exit_words, send_signal
 from headway.live.clock import Clock
+from headway.live.link import Link
 from headway.live.spec import SupervisorSettings
 from headway.live.wire import (
     Beat,
@@ -31,7 +32,6 @@ from headway.live.wire import (
     Frame,
     Gather,
     Hello,
-    Link,
     News,
     Phase,
     Ready,

@@ -3,7 +3,6 @@
 A frame that is too long, cut off or not of these types is the peer's fault: `WireError`, and the link is closed.
 """
 
-import asyncio
 from typing import Final
 
 import msgspec
@@ -22,7 +21,7 @@ from headway.core.request import TextRequest
 from headway.core.units import Ns
 
 FRAME_BYTES_MAX: Final = 64 << 20
-_LENGTH_BYTES: Final = 4
+LENGTH_BYTES: Final = 4
 
 
 class WireError(HeadwayError):
@@ -179,26 +178,19 @@ def encode(frame: Frame) -> bytes:
     body = _encoder.encode(frame)
     if len(body) > FRAME_BYTES_MAX:
         raise WireError(f"a {type(frame).__name__} of {len(body)} bytes; the limit is {FRAME_BYTES_MAX}")
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
-    """The next frame, or None when the peer closed between frames. Raises WireError."""
-    try:
-        head = await reader.readexactly(_LENGTH_BYTES)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise WireError(f"the peer left {len(error.partial)} bytes into a frame's length") from error
-        return None
-    except ConnectionError:
-        return None
+def body_length(head: bytes) -> int:
+    """What the length of a frame announces. Raises WireError when it is longer than a reader accepts."""
     length = int.from_bytes(head, "big")
     if length > FRAME_BYTES_MAX:
         raise WireError(f"the peer announces a frame of {length} bytes; the limit is {FRAME_BYTES_MAX}")
-    try:
-        body = await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise WireError(f"the peer left inside a frame of {length} bytes") from error
+    return length
+
+
+def decode(body: bytes | memoryview) -> Frame:
+    """The frame that a body is. Raises WireError."""
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
@@ -210,42 +202,3 @@ def copies(plan: CopyPlan, block_bytes: int) -> list[tuple[tuple[int, ...], tupl
     per_frame = max(1, (FRAME_BYTES_MAX // 2) // max(1, block_bytes))
     starts = range(0, len(plan.src_blocks), per_frame) if plan.src_blocks else range(1)
     return [(plan.src_blocks[at : at + per_frame], plan.dst_blocks[at : at + per_frame]) for at in starts]
-
-
-class Link:
-    """One connection: frames go out in order; a peer that does not read is dropped instead of buffered without end."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, buffered_bytes_max: int = 4 * FRAME_BYTES_MAX
-    ) -> None:
-        self._reader, self._writer = reader, writer
-        self._buffered_bytes_max = buffered_bytes_max
-
-    def send(self, frame: Frame) -> None:
-        """Queue a frame. A closed link drops it: the loss is reported by the reading side."""
-        transport = self._writer.transport
-        if transport.is_closing():
-            return
-        self._writer.write(encode(frame))
-        if transport.get_write_buffer_size() > self._buffered_bytes_max:
-            transport.abort()
-
-    async def receive(self) -> Frame | None:
-        """The next frame, or None at the end. Raises WireError."""
-        return await read_frame(self._reader)
-
-    async def flush(self) -> None:
-        """Wait until what was sent left this process, or the peer is gone."""
-        try:
-            self._writer.transport.set_write_buffer_limits(0)
-            await self._writer.drain()
-        except ConnectionError:
-            return
-
-    def close(self) -> None:
-        """Close after what was sent."""
-        self._writer.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._writer.transport.abort()
