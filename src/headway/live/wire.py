@@ -181,7 +181,7 @@ def encode(frame: Frame) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def body_length(head: bytes) -> int:
+def body_length(head: bytes | memoryview) -> int:
     """What the length of a frame announces. Raises WireError when it is longer than a reader accepts."""
     length = int.from_bytes(head, "big")
     if length > FRAME_BYTES_MAX:
