@@ -1,22 +1,24 @@
 """Prints how much of held-out captions comes true, by the pixel oracle, through unmodified diffusers pipelines.
 
-`python -m models.tiny.evaluate [image] [student] [video] [--n N]` reads the committed weights beside this file.
+`python -m models.tiny.evaluate [image] [student] [video] [session] [--n N]` reads what is committed beside it.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from . import wan
-from .clips import FPS, clips, judge
+from .captions import DIRECTIONS
+from .clips import FPS, LAP, clips, judge
 from .distill import STEPS
 from .flux import Sampling, generate, load_pipeline
-from .oracle import table
-from .scenes import scenes
+from .oracle import Pixels, table
+from .scenes import pick, scenes
 from .training import begin
 
 HERE = Path(__file__).parent
@@ -43,6 +45,7 @@ STUDENT_ROWS = (
     Sampling(128, 128, steps=STEPS, guidance=1.0, batch=10),
     Sampling(256, 256, steps=STEPS, guidance=1.0, batch=4),
 )
+CHUNKS = 6
 CLIP_ROWS = tuple(wan.VideoSampling(frames=FPS * s) for s in (4, 8, 12))
 HEAD = (
     "| size | steps, guidance | 1 object: background / colour / shape / all | 2 objects: the same | CPU-ms a picture |"
@@ -92,6 +95,33 @@ def videos(folder: Path, n: int) -> list[str]:
     return lines
 
 
+def sessions(folder: Path, n: int) -> list[str]:
+    """Chunks of two seconds, each going on from the one before; every chunk is asked for another direction."""
+    pipe, shown = wan.load_pipeline(folder), clips(93, n, held_out=True)
+    rng = np.random.default_rng(93)
+    lines = ["| chunk | background | colour | motion | goes on where the last ended |", "|---|---|---|---|---|"]
+    latents = torch.empty(0)
+    frames: list[Pixels] = []
+    for chunk in range(CHUNKS):
+        how = wan.VideoSampling(frames=LAP, seed=1000 * chunk)
+        last, shown_before = frames, shown
+        if chunk:
+            shown = [replace(c, direction=pick(rng, DIRECTIONS)) for c in shown]
+        said = [c.caption for c in shown]
+        latents = wan.go_on(pipe, said, latents, how) if chunk else wan.begin_with(pipe, said, how)
+        frames = wan.seen(pipe, latents)
+        verdicts = [judge(m, c) for m, c in zip(frames, shown, strict=True)]
+        joins = [
+            judge(np.stack([a[-1], b[0]]), c).motion for a, b, c in zip(last, frames, shown_before, strict=bool(chunk))
+        ]
+        cells = " | ".join(
+            f"{np.mean([getattr(v, p) for v in verdicts]):.3f}" for p in ("background", "colour", "motion")
+        )
+        lines.append(f"| {chunk + 1} | {cells} | {f'{np.mean(joins):.3f}' if chunk else ''} |")
+        show(lines)
+    return lines
+
+
 def show(lines: Sequence[str]) -> None:
     """The newest row at once (with its head before the first): a table takes minutes."""
     print("\n".join(lines if len(lines) == 3 else lines[-1:]), flush=True)
@@ -99,7 +129,9 @@ def show(lines: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="*", default=["image", "student", "video"], help="image, student, video")
+    parser.add_argument(
+        "which", nargs="*", default=["image", "student", "video", "session"], help="image, student, video, session"
+    )
     parser.add_argument("--n", type=int, default=200, help="held-out captions a row")
     parser.add_argument("--weights", type=Path, default=HERE, help="the folder of image/, image_student/ and video/")
     a = parser.parse_args()
@@ -108,6 +140,8 @@ def main() -> None:
         pictures(a.weights / "image", IMAGE_ROWS, a.n)
     if "student" in a.which:
         pictures(a.weights / "image_student", STUDENT_ROWS, a.n)
+    if "session" in a.which:
+        sessions(a.weights / "video", max(5, a.n // 5))
     if "video" in a.which:
         videos(a.weights / "video", max(5, a.n // 5))
 

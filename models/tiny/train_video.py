@@ -5,31 +5,41 @@
 
 import argparse
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .captions import tokens
-from .clips import LAP, clips, judge, lap
+from .captions import DIRECTIONS, tokens
+from .clips import LAP, Clip, clips, judge, lap
+from .scenes import COLOURS, pick
 from .training import Log, Optimiser, begin, save_state
-from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read
+from .wan import TinyWan, VideoSampling, generate, load_pipeline, pretrain, read, timesteps
 
 POOL = 3000
-# (frames, clips a batch, share of the batches): single laps show many captions a step, long clips hold together.
-LENGTHS = ((4, 64, 0.35), (8, 32, 0.45), (24, 10, 0.2))
+# (frames, of those given, clips a batch, share of the batches): single laps show many captions a step, long clips hold
+# together, and a lap that goes on from a given one is what a streaming session asks for.
+LENGTHS = ((4, 0, 64, 0.3), (8, 0, 32, 0.35), (24, 0, 10, 0.15), (8, 4, 32, 0.2))
 LR, HOLD, SILENCE = 3e-3, 0.7, 0.1
 # Logit of the noise of one frame; more frames of one motion tell more of it, as more pixels do (flux.sigma_mean).
 SIGMA_MEAN, SIGMA_SPREAD = 1.3, 1.1
 
 
+HORIZON = 0.998  # of the averaged weights
+
+
 @dataclass(frozen=True)
 class Laps:
-    """Normalised latents `[POOL, LAP, channels, h, w]` and read captions; `silence` is the empty caption, read."""
+    """Normalised latents `[POOL, LAP, channels, h, w]` and read captions; `silence` is the empty caption, read.
+
+    `before`: a lap of the same shape that ends where the clip begins, but may move otherwise or have another colour.
+    """
 
     latents: Tensor
+    before: Tensor
     told: Tensor
     silence: Tensor
 
@@ -41,7 +51,20 @@ class Laps:
         told[torch.rand(batch) < SILENCE] = self.silence
         down, across = torch.randint(0, self.latents.shape[-1], (2,)).tolist()
         clean = self.latents[rows[:, None], at].transpose(1, 2).roll((down, across), (3, 4))
-        return clean, told, torch.sigmoid(SIGMA_MEAN + 0.5 * math.log(frames) + SIGMA_SPREAD * torch.randn(batch))
+        return clean, told, noise_levels(frames, batch)
+
+    def next_laps(self, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for clips of two laps, of which the first is given; `noise` of the second."""
+        rows = torch.randint(0, len(self.latents), (batch,))
+        told = self.told[rows].clone()
+        told[torch.rand(batch) < SILENCE] = self.silence
+        down, across = torch.randint(0, self.latents.shape[-1], (2,)).tolist()
+        clean = torch.cat([self.before[rows], self.latents[rows]], 1).transpose(1, 2).roll((down, across), (3, 4))
+        return clean, told, noise_levels(LAP, batch)
+
+
+def noise_levels(frames: int, batch: int) -> Tensor:
+    return torch.sigmoid(SIGMA_MEAN + 0.5 * math.log(frames) + SIGMA_SPREAD * torch.randn(batch))
 
 
 @torch.inference_mode()
@@ -50,16 +73,38 @@ def encode(model: TinyWan, seed: int) -> Laps:
     mean, std = (
         torch.tensor(v).view(1, -1, 1, 1, 1) for v in (model.vae.config.latents_mean, model.vae.config.latents_std)
     )
-    latents = []
-    for k in range(0, POOL, 4):
-        laps = np.stack([lap(c) for c in shown[k : k + 4]])
-        whole = torch.from_numpy(np.concatenate([laps, laps[:, :1]], 1)).transpose(
-            1, 2
-        )  # the class codes 4 k + 1 frames
-        z = (model.vae.encode(whole).latent_dist.mode() - mean) / std
-        latents.append(z[:, :, :LAP].transpose(1, 2))
-    said = tokens([c.caption for c in shown])
-    return Laps(torch.cat(latents).clone(), read(model.text, said).clone(), read(model.text, tokens([""]))[0].clone())
+
+    def coded(shown: Sequence[Clip]) -> Tensor:
+        latents = []
+        for k in range(0, POOL, 4):
+            laps = np.stack([lap(c) for c in shown[k : k + 4]])
+            laps = np.concatenate([laps, laps[:, :1]], 1)  # the class codes 4 k + 1 frames
+            z = (model.vae.encode(torch.from_numpy(laps).transpose(1, 2)).latent_dist.mode() - mean) / std
+            latents.append(z[:, :, :LAP].transpose(1, 2))
+        return torch.cat(latents).clone()
+
+    said = read(model.text, tokens([c.caption for c in shown])).clone()
+    silence = read(model.text, tokens([""]))[0].clone()
+    rng = np.random.default_rng(seed + 1)
+    return Laps(coded(shown), coded([other(rng, c) for c in shown]), said, silence)
+
+
+def other(rng: np.random.Generator, clip: Clip) -> Clip:
+    """The lap before it: half of them move otherwise, a fifth have another colour."""
+    if rng.random() < 0.5:
+        clip = replace(clip, direction=pick(rng, DIRECTIONS))
+    if rng.random() < 0.2:
+        clip = replace(clip, colour=pick(rng, [c for c in COLOURS if c != clip.background]))
+    return clip
+
+
+def channel_weights(model: TinyWan) -> Tensor:
+    """`[channels, 1, 1, 1]`, mean 1: as the spread of each latent channel.
+
+    The colour of a shape is in the first three of 24, which normalised latents count like all others.
+    """
+    std = torch.tensor(model.vae.config.latents_std)
+    return (std / std.mean()).view(-1, 1, 1, 1)
 
 
 def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: int = 100) -> None:
@@ -67,6 +112,8 @@ def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: i
     pool = encode(model, 2000 + seed)
     log(encoded=POOL)
     optimiser, state, first = Optimiser(model.transformer.named_parameters(), LR), out.with_name("video-state.pt"), 1
+    optimiser.average.horizon = HORIZON
+    weight = channel_weights(model)
     if state.exists():
         kept = torch.load(state)
         optimiser.load(kept["optimiser"])
@@ -76,12 +123,13 @@ def train(model: TinyWan, out: Path, steps: int, *, seed: int = 0, save_every: i
     losses: list[float] = []
     for step in range(first, steps + 1):
         torch.manual_seed(seed * 1_000_003 + step)  # a resumed stage draws what an unbroken one draws
-        frames, batch, _ = LENGTHS[int(torch.multinomial(shares, 1))]
-        x, told, sigma = pool.sample(frames, batch)
+        frames, given, batch, _ = LENGTHS[int(torch.multinomial(shares, 1))]
+        x, told, sigma = pool.next_laps(batch) if given else pool.sample(frames, batch)
         noise = torch.randn_like(x)
         noised = torch.lerp(x, noise, sigma[:, None, None, None, None])
-        v = model.transformer(noised, 1000 * sigma, told, return_dict=False)[0]
-        loss = (v - (noise - x)).square().mean()
+        noised[:, :, :given] = x[:, :, :given]
+        v = model.transformer(noised, timesteps(1000 * sigma, x, given), told, return_dict=False)[0]
+        loss = ((v - (noise - x)).square() * weight)[:, :, given:].mean()
         done = step / steps
         optimiser.step(loss, min(1, step / 60) * (1 if done < HOLD else max(0.01, (1 - done) / (1 - HOLD))))
         losses.append(loss.item())

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
@@ -134,13 +135,73 @@ class VideoSampling:
     seed: int = 0
 
 
+def timesteps(t: Tensor, clips: Tensor, given: int) -> Tensor:
+    """`t` `[clips]`, or one a token, 0 for the first `given` frames of `clips` `[clips, channels, frames, h, w]`.
+
+    The class knows this form from the Wan 2.2 with one timestep per token.
+    """
+    if not given:
+        return t
+    frames, height, width = clips.shape[2:]
+    each = t[:, None].repeat(1, frames // LAP * height * width)
+    each[:, : given // LAP * height * width] = 0
+    return each
+
+
+def begin_with(pipe: WanPipeline, captions: Sequence[str], how: VideoSampling) -> Tensor:
+    """The normalised latents of a first lap, as `generate` makes it."""
+    return asked(pipe, captions, how, "latent")
+
+
+@torch.inference_mode()
+def go_on(pipe: WanPipeline, captions: Sequence[str], before: Tensor, how: VideoSampling) -> Tensor:
+    """The lap after `before`, both `[clips, channels, LAP, h, w]` (normalised latents); the i-th from `seed + i`."""
+    told, silence = (
+        pipe.encode_prompt(list(c), do_classifier_free_guidance=False, max_sequence_length=TOKENS)[0]
+        for c in (captions, [""] * len(captions))
+    )
+    x = torch.stack(
+        [
+            torch.randn(before.shape[1:], generator=torch.Generator().manual_seed(how.seed + i))
+            for i in range(len(captions))
+        ]
+    )
+    solver = FlowMatchEulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    solver.set_timesteps(how.steps)
+    for t in solver.timesteps:
+        whole = torch.cat([before, x], 2)
+        at = timesteps(t.expand(len(x)), whole, LAP)
+        with_words, without = (
+            pipe.transformer(whole, at, said, return_dict=False)[0][:, :, LAP:] for said in (told, silence)
+        )
+        x = solver.step(without + how.guidance * (with_words - without), t, x, return_dict=False)[0]
+    return x
+
+
+@torch.inference_mode()
+def seen(pipe: WanPipeline, latents: Tensor) -> list[Pixels]:
+    """Frames of normalised latents, as WanPipeline decodes them."""
+    config = pipe.vae.config
+    mean, std = (torch.tensor(v).view(1, -1, 1, 1, 1) for v in (config.latents_mean, config.latents_std))
+    video = pipe.vae.decode(latents * std + mean, return_dict=False)[0]
+    return [
+        (clip * 255).round().astype("uint8") for clip in pipe.video_processor.postprocess_video(video, output_type="np")
+    ]
+
+
 def generate(pipe: WanPipeline, captions: Sequence[str], how: VideoSampling) -> list[Pixels]:
     """One clip `[frames, SIDE, SIDE, 3]` a caption, the i-th from the noise of `seed + i`.
 
     WanPipeline rounds the number of frames to one more than a multiple of the autoencoder's factor in time, which is 1
     here: it always adds one.
     """
-    out = pipe(
+    out = asked(pipe, captions, how, "np")
+    return [(clip * 255).round().astype("uint8") for clip in out]
+
+
+def asked(pipe: WanPipeline, captions: Sequence[str], how: VideoSampling, form: str) -> Any:
+    """What the pipeline answers, in one of its own forms."""
+    return pipe(
         list(captions),
         negative_prompt=[""] * len(captions),
         height=SIDE,
@@ -150,6 +211,5 @@ def generate(pipe: WanPipeline, captions: Sequence[str], how: VideoSampling) -> 
         guidance_scale=how.guidance,
         max_sequence_length=TOKENS,
         generator=[torch.Generator().manual_seed(how.seed + i) for i in range(len(captions))],
-        output_type="np",
+        output_type=form,
     ).frames
-    return [(clip * 255).round().astype("uint8") for clip in out]
