@@ -7,6 +7,7 @@ and told once.
 import base64
 import contextlib
 import io
+import http.client
 import json
 import os
 import random
@@ -210,7 +211,7 @@ class Site:
                 if error.code not in (429, 502, 503):
                     raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
             return None
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):  # the last one: killed while it answered
             return None
 
     @property
