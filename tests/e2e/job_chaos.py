@@ -6,8 +6,8 @@ and told once.
 
 import base64
 import contextlib
-import io
 import http.client
+import io
 import json
 import os
 import random
