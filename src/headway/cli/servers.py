@@ -57,7 +57,8 @@ def listed_models(url: str, api_key: str | None) -> list[str]:
 
 def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0, sent: bytes | None = None) -> bytes:
     """GET a path of a server, or POST JSON to it. Raises ServerError with one line for anything but an answer."""
-    import urllib.error  # `--help` asks no server
+    import http.client  # `--help` asks no server
+    import urllib.error
     import urllib.request
 
     request = urllib.request.Request(url + path, data=sent)
@@ -71,6 +72,8 @@ def ask(url: str, path: str, api_key: str | None, timeout_s: float = 60.0, sent:
             return body
     except urllib.error.HTTPError as error:
         raise ServerError(f"{url}{path} answered {error.code}: {said(error.read())}") from None
+    except http.client.HTTPException as error:
+        raise NoServerError(f"the server at {url} broke off: {type(error).__name__}: {error}") from None
     except (OSError, ValueError) as error:
         hint = "; name another with --url or HEADWAY_URL" if url == DEFAULT_URL else ""
         raise NoServerError(f"no server at {url}: {getattr(error, 'reason', error)}{hint}") from None

@@ -1,3 +1,5 @@
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -5,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from headway.cli import route, trace, usage
-from headway.cli.servers import said, server_url
+from headway.cli.servers import NoServerError, ask, said, server_url
 from headway.core.errors import ConfigError
 
 
@@ -57,6 +59,21 @@ def test_no_server_at_the_default_address_names_how_another_is_given(
     assert "no server at http://127.0.0.1:8000: refused; name another with --url or HEADWAY_URL" in told
     other = CliRunner().invoke(app, list(words), env={"HEADWAY_URL": "127.0.0.1:8431"}).output
     assert other.strip().endswith("no server at http://127.0.0.1:8431: refused")
+
+
+def test_an_answer_that_is_cut_off_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def cut() -> None:
+            with listening.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{")
+
+        killed = threading.Thread(target=cut)
+        killed.start()
+        with pytest.raises(NoServerError, match="broke off: IncompleteRead"):
+            ask(f"http://127.0.0.1:{listening.getsockname()[1]}", "/v1/models", None)
+        killed.join()
 
 
 def refused(*_: object, **__: object) -> None:
