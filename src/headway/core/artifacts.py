@@ -59,7 +59,8 @@ class RowFailed(msgspec.Struct, frozen=True):
 
 
 class StageTimes(msgspec.Struct, frozen=True, gc=False):
-    """Device time of the stages of one plan. `text_hits`: prompts whose embeddings were cached."""
+    """Device time of the stages of one plan. `text_hits`, `image_hits`: prompts whose embeddings were cached, in words
+    and as pictures."""
 
     text_encode_ns: Ns = 0
     vae_encode_ns: Ns = 0
@@ -68,6 +69,7 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
     text_hits: int = 0
     save_ns: Ns = 0  # of checkpoints; 0 where some were saved: the engine does not tell
     resume_ns: Ns = 0  # of rows that began from one
+    image_hits: int = 0
 
 
 class StagePeaks(msgspec.Struct, frozen=True):

@@ -99,6 +99,7 @@ class DenoiseCoefficients(msgspec.Struct, frozen=True):
     decode_ns: float = 0.0  # VAE decode, per pixel
     control_share: float = 0.0  # of a step, per ControlNet
     lora_share: float = 0.0  # of a step, per adapter that is not merged
+    image_prompt_share: float = 0.0  # of a step, per picture that it attends to beside the words
     merge_ns: float = 0.0  # one rewrite of all weights; 0: adapters are not merged
     speedup: float = 1.0  # of the steps, by a step cache
     # Latent tokens up to which both passes of a guided step are one; beyond, each pays its own floor. None: always one.

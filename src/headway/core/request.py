@@ -146,11 +146,13 @@ class Content(msgspec.Struct, frozen=True):
     quality: int = 100  # of a lossy form, 0 to 100
     previews: int = 0  # unfinished pictures on the way, spread over the steps
     given: bytes = b""  # latents of the frames that a chunk goes on from, as an engine made them ("latents")
+    image_prompts: tuple[bytes, ...] = ()  # encoded, as the client sent them: shown to an IP-Adapter beside the words
 
     @property
     def brought_bytes(self) -> int:
         """Of pictures and latents that came with it."""
-        return sum(len(picture) for picture in self.pictures) + len(self.mask or b"") + len(self.given)
+        pictures = (*self.pictures, *self.image_prompts)
+        return sum(len(picture) for picture in pictures) + len(self.mask or b"") + len(self.given)
 
 
 class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
@@ -178,6 +180,7 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
     loras: tuple[LoraUse, ...] = ()
     control_nets: tuple[str, ...] = ()
     image_prompts: int = 0
+    image_prompt_scale: float = 1.0  # how much they count beside the words; 0 changes nothing
     solver: str = ""  # empty: the model's
     quality: str = ""
     dtype: str = ""

@@ -51,6 +51,7 @@ def forward_ns(cost: DenoiseCoefficients, shape: DenoiseShape, rows: int) -> flo
 def step_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int = 1) -> float:
     """Mean time of one denoise step: every pass of every picture, with attachments and step cache."""
     extra = 1.0 + cost.control_share * shape.control_nets + cost.lora_share * shape.loras
+    extra += cost.image_prompt_share * shape.image_prompts
     return sum(forward_ns(cost, shape, rows) for rows in forwards_of(cost, shape, pictures)) * extra / cost.speedup
 
 
@@ -95,7 +96,7 @@ class Stages(msgspec.Struct, frozen=True):
 def stages(cost: DenoiseCoefficients, request: DiffusionRequest) -> Stages:
     """Return what each stage of a request takes."""
     shape = request.shape
-    text_ns = cost.text_ns * passes_of(cost, shape)
+    text_ns = cost.text_ns * passes_of(cost, shape) + cost.image_prompt_ns * shape.image_prompts
     return Stages(
         text_ns / NS_PER_S,
         (encode_ns(cost, shape) - text_ns + begin_ns(cost, request)) / NS_PER_S,

@@ -173,6 +173,20 @@ def with_edit(memory: DenoiseMemory, edit: Peak) -> DenoiseMemory:
     return msgspec.structs.replace(memory, begin_pixel=more / (edit.shape.height * edit.shape.width))
 
 
+def with_image_prompt(memory: DenoiseMemory, cost: DenoiseCoefficients, shown: Peak) -> DenoiseMemory:
+    """With what a picture beside the words was seen to hold beyond them. It is room for all requests: the embedding is
+    a few kilobytes, and its encoder's activations are those of one small picture."""
+    shape = shown.shape
+    held = shown.bytes.held_bytes - held_bytes(memory, cost, shape, shown.pictures)
+    step = shown.bytes.step_bytes - step_bytes(memory, cost, shape, shown.pictures)
+    return msgspec.structs.replace(
+        memory,
+        held_base=memory.held_base + max(0, held),
+        step_base=memory.step_base + max(0, step),
+        begin_base=max(memory.begin_base, float(shown.bytes.begin_bytes)),
+    )
+
+
 def _rows(memory: DenoiseMemory, cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> float:
     """Tokens of all rows of the largest forward pass."""
     passes, latents = passes_of(cost, shape), latents_of(cost, shape)

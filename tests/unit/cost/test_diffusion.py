@@ -90,8 +90,16 @@ def test_attachments_cost_their_share_of_a_step_and_the_cache_saves_its_own() ->
     assert step_ns(cost, DenoiseShape(256, 256, control_nets=2)) == pytest.approx(1.4 * plain)
     assert step_ns(cost, DenoiseShape(256, 256, loras=1)) == pytest.approx(1.03 * plain)
     assert step_ns(replace(cost, speedup=1.6), DenoiseShape(256, 256)) == pytest.approx(plain / 1.6)
+    shown = replace(cost, image_prompt_share=0.05)
+    assert step_ns(shown, DenoiseShape(256, 256, image_prompts=1)) == pytest.approx(1.05 * plain)
     with_reference = encode_ns(cost, DenoiseShape(256, 256, reference_tokens=10, image_prompts=1))
     assert with_reference == 500 + 2 * 10 + 70
+
+
+def test_a_picture_beside_the_words_is_encoded_with_them() -> None:  # SPEC F2, G2
+    plain, shown = stages(COST, picture()), stages(COST, picture(image_prompts=1))
+    assert shown.text_encode - plain.text_encode == pytest.approx(70 / 1e9)
+    assert shown.vae_encode == plain.vae_encode
 
 
 def test_stages_add_up_and_what_is_left_shrinks_step_by_step() -> None:  # SPEC F2

@@ -20,6 +20,7 @@ from headway.cost.diffusion_memory import (
     shortage,
     step_bytes,
     with_edit,
+    with_image_prompt,
 )
 
 # A picture of 64 x 64 has 16 tokens and 4096 pixels.
@@ -124,6 +125,16 @@ def test_what_begins_is_found_again_and_how_the_engine_runs_is_kept() -> None:
     edited = with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 70 + 5 * 4096)))
     assert (edited.begin_base, edited.begin_pixel) == (70.0, 5.0)
     assert with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 60))).begin_pixel == 0.0
+
+
+# SPEC F2, G2
+def test_a_picture_beside_the_words_raises_what_all_requests_are_given() -> None:
+    held, step = held_bytes(MEMORY, COST, SMALL, 1), step_bytes(MEMORY, COST, SMALL, 1)
+    raised = with_image_prompt(MEMORY, COST, Peak(SMALL, 1, StagePeaks(held + 3, step + 5, 0, 70)))
+    assert held_bytes(raised, COST, SMALL, 1) == held + 3
+    assert step_bytes(raised, COST, SMALL, 1) == step + 5
+    assert raised.begin_base == 70.0
+    assert with_image_prompt(raised, COST, Peak(SMALL, 1, StagePeaks(held, step, 0, 60))) == raised
 
 
 def test_no_count_lies_above_what_is_predicted() -> None:

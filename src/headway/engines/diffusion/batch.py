@@ -8,6 +8,7 @@ import torch
 
 from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
+from headway.engines.diffusion.image_prompts import image_scale
 from headway.engines.diffusion.rows import Edit, Row
 
 # Both passes of a guided step as one batch, up to so many tokens of a pass. Measured on the tiny model with memory that
@@ -54,16 +55,16 @@ class Batcher:
                 return [torch.cat([self.predict([part])[0] for part in parts])]
         batch = self._batch_of(rows)
         latents, timesteps = self._inputs(rows)
-        positive, negative, guidance = batch.positive, batch.negative, batch.guidance
+        positive, negative, rest = batch.positive, batch.negative, (batch.guidance, image_scale(first))
         if first.negative is None:
-            prediction = family.forward(Work(latents, timesteps, positive, first.size, guidance))
+            prediction = family.forward(Work(latents, timesteps, positive, first.size, *rest))
         elif batch.is_joined:
-            both = Work(torch.cat([latents] * 2), torch.cat([timesteps] * 2), positive, first.size, guidance)
+            both = Work(torch.cat([latents] * 2), torch.cat([timesteps] * 2), positive, first.size, *rest)
             low, high = family.forward(both).chunk(2)
             prediction = family.combine(high, low, first.guidance_scale)
         else:
-            high = family.forward(Work(latents, timesteps, positive, first.size, guidance))
-            low = family.forward(Work(latents, timesteps, negative or {}, first.size, guidance))
+            high = family.forward(Work(latents, timesteps, positive, first.size, *rest))
+            low = family.forward(Work(latents, timesteps, negative or {}, first.size, *rest))
             prediction = family.combine(high, low, first.guidance_scale)
         self._prediction = family.output(prediction)
         self._predictions = list(torch.split(self._prediction, batch.counts))
@@ -132,13 +133,14 @@ class Batcher:
 
 
 def alike(family: Family, rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows by what must be equal in one forward pass: guided or not and how far, and the transformer at work."""
+    """Rows by what must be equal in one forward pass: guided or not and how far, with an image prompt or not and how
+    much it counts, and the transformer at work."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         scale = row.guidance_scale if row.negative is not None else None
         phase = family.phase(row.solver.value(row.done))
         alone = row.seq if row.is_deterministic else None
-        groups.setdefault((row.size, scale, phase, alone), []).append(row)
+        groups.setdefault((row.size, scale, image_scale(row), phase, alone), []).append(row)
     return list(groups.values())
 
 

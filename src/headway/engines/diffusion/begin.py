@@ -13,6 +13,7 @@ from headway.core.request import DiffusionRequest
 from headway.core.units import Ns
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Embedding, Size, TakesMasks, TakesPictures
+from headway.engines.diffusion.image_prompts import ImagePrompts
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.pictures import open_mask, open_picture
 from headway.engines.diffusion.rows import BadCheckpoint, Edit, Row, read
@@ -29,6 +30,7 @@ class Spent(msgspec.Struct):
     vae_decode_ns: Ns = 0
     save_ns: Ns = 0
     resume_ns: Ns = 0
+    image_hits: int = 0
 
 
 class Beginner:
@@ -44,6 +46,7 @@ class Beginner:
     ) -> None:
         self._loaded, self._family, self._stages = loaded, loaded.family, stages
         self._cache, self._clock = cache, clock
+        self.images = ImagePrompts(loaded.family, loaded.image_hash, cache)
         self._together: dict[str, Embedding] = {}  # of the rows that begin now, also where the cache keeps nothing
         self._prepared: dict[str, Embedding] = {}  # those of them that no row has used
         self._guidance_scale = loaded.family.guidance_scale if guidance_scale is None else guidance_scale
@@ -80,9 +83,10 @@ class Beginner:
                 raise BadCheckpoint(f"unreadable ({type(error).__name__}: {error})") from error
             spent.resume_ns += self._clock() - began
             return row
-        began = self._clock()
-        positive, negative = self._embeddings(request, scale)
+        began, hits = self._clock(), self.images.hits
+        positive, negative = self.images.beside(request, *self._embeddings(request, scale))
         spent.text_encode_ns += self._clock() - began
+        spent.image_hits += self.images.hits - hits
         row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale)
         generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
         if request.content.pictures:
@@ -174,7 +178,7 @@ class Beginner:
             (not said.pictures and request.strength < 1.0, f"strength {request.strength} without a picture"),
             (request.skipped_steps >= request.steps, f"strength {request.strength} leaves no step of {request.steps}"),
             (bool(request.loras), "adapters are not served by this engine"),
-            (bool(request.control_nets or request.image_prompts), "control nets and image prompts are not served"),
+            (bool(request.control_nets), "control nets are not served"),
             (request.solver not in ("", self._solver), f"solver {request.solver!r}; this model's is {self._solver}"),
             (
                 request.dtype not in ("", self._dtype),
@@ -183,6 +187,7 @@ class Beginner:
         ):
             if wrong:
                 raise RequestError(words, code=BAD_INPUT)
+        self.images.check(request)
         scale = request.guidance_scale or self._guidance_scale
         if said.negative_prompt and not (family.is_guided_by_pairs and scale > 1.0):
             needs = "guidance_scale above 1" if family.is_guided_by_pairs else "a model that is not guidance-distilled"

@@ -1,4 +1,4 @@
-"""Prompt embeddings that are kept: by what was said, by whom it was encoded and how, bounded in bytes (SPEC G2)."""
+"""Embeddings that are kept: by what was said or shown, by whom it was encoded and how, bounded in bytes (SPEC G2)."""
 
 import hashlib
 from collections import OrderedDict
@@ -31,10 +31,8 @@ class EmbeddingCache:
 
     def get(self, prompt: str, encode: Callable[[str], Embedding], in_company: bool = False) -> Embedding:
         """The embedding of a prompt, encoded where it is not kept."""
-        key = self.key(prompt, in_company)
-        found = self._kept.get(key)
+        found = self.find(self.key(prompt, in_company))
         if found is not None:
-            self._kept.move_to_end(key)
             self.hits += 1
             return found
         made = encode(prompt)
@@ -44,9 +42,20 @@ class EmbeddingCache:
     def put(self, prompt: str, made: Embedding, in_company: bool) -> None:
         """Keep what had to be encoded."""
         self.misses += 1
+        self.keep(self.key(prompt, in_company), made)
+
+    def find(self, key: bytes) -> Embedding | None:
+        """What is kept under a key, used just now; None: nothing is."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, key: bytes, made: Embedding) -> None:
+        """Keep it under a key that has nothing yet, unless it is larger than all room."""
         size = embedding_bytes(made)
         if size <= self._bytes_max:
-            self._kept[self.key(prompt, in_company)] = made
+            self._kept[key] = made
             self.bytes += size
             while self.bytes > self._bytes_max:
                 _key, oldest = self._kept.popitem(last=False)

@@ -105,6 +105,7 @@ class DiffusionEngine:
             self.embeddings.hits - hits,
             spent.save_ns,
             spent.resume_ns,
+            spent.image_hits,
         )
         timing = StepTiming(launched, launched, self._now())
         return Denoised(timing, stages, tuple(made), tuple(self._failed), self.embeddings.bytes)

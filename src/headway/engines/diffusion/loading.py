@@ -23,6 +23,7 @@ from headway.engines.diffusion.families.protocol import Family, Pipeline
 from headway.engines.diffusion.families.qwen_image import QwenImageFamily
 from headway.engines.diffusion.families.sd3 import Sd3Family
 from headway.engines.diffusion.families.wan import WanFamily
+from headway.engines.diffusion.ip_adapter import AdapterSettings, load_adapter
 from headway.engines.diffusion.pictures import codec_name
 from headway.engines.diffusion.solver import check_scheduler
 
@@ -47,10 +48,12 @@ class LoadSettings(msgspec.Struct, frozen=True):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Dtype = "auto"
     threads: int = 1
+    adapter: AdapterSettings | None = None  # that takes image prompts
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A pipeline that is ready. `encoder_hash`: what decides embeddings; `model_hash`: what decides pictures."""
+    """A pipeline that is ready. `encoder_hash`: what decides embeddings; `model_hash`: what decides pictures;
+    `image_hash`: what decides embeddings of image prompts."""
 
     pipeline: Pipeline
     family: Family
@@ -58,6 +61,7 @@ class Loaded(msgspec.Struct, frozen=True):
     model_hash: bytes
     device: torch.device
     dtype: torch.dtype
+    image_hash: bytes = b""
 
 
 def pipeline_class(folder: Path) -> str:
@@ -99,12 +103,16 @@ def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | No
         if isinstance(component, torch.nn.Module) and not next(component.parameters()).is_meta:
             component.to(device)
     check_scheduler(pipeline.scheduler)
-    _remember_signatures(pipeline)
     family = FAMILIES[name](pipeline)  # type: ignore[call-arg]  # a protocol has no constructor, its families share one
     if family.makes_videos:
         codec_name()
     encoder_hash, model_hash = _hashes(settings.folder, f"{name} {wanted} {diffusers.__version__}".encode())
-    return Loaded(pipeline, family, encoder_hash, model_hash, device, dtype)
+    image_hash = b""
+    if settings.adapter is not None:
+        hashes = load_adapter(pipeline, family, settings.adapter, settings.folder, dtype)
+        image_hash, model_hash = hashes.encoder, hashlib.sha256(model_hash + hashes.all).digest()
+    _remember_signatures(pipeline)
+    return Loaded(pipeline, family, encoder_hash, model_hash, device, dtype, image_hash)
 
 
 def _hashes(folder: Path, described: bytes) -> tuple[bytes, bytes]:

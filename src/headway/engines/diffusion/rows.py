@@ -56,6 +56,8 @@ def fingerprint(request: DiffusionRequest, model: bytes) -> str:
         (request.steps, request.height, request.width, request.frames, request.seed, request.n),
         (request.guidance_scale, request.strength, request.solver),
     )
+    if content.image_prompts:
+        decisive = (*decisive, (content.image_prompts, request.image_prompt_scale))
     return hashlib.sha256(model + msgspec.msgpack.encode(decisive)).hexdigest()
 
 

@@ -145,7 +145,7 @@ def _check(request: DiffusionRequest) -> None:
             f"request {request.id} wants a video at {request.fps} frames per second; at least 1", code=BAD_INPUT
         )
     sent = content.pictures if content.mask is None else (*content.pictures, content.mask)
-    for n, body in enumerate(sent):
+    for n, body in enumerate((*sent, *content.image_prompts)):
         if not body.startswith(_SIGNATURES):
             raise RequestError(
                 f"picture {n} is no PNG, JPEG, WebP or GIF: it begins with {body[:4]!r}",
@@ -188,7 +188,8 @@ def _asked(request: DiffusionRequest) -> bytes:
         (request.guidance_scale, request.passes, request.strength, request.solver, request.quality, request.dtype),
         (request.loras, request.control_nets, request.image_prompts, request.reference_tokens),
     )
-    return msgspec.msgpack.encode(decisive)
+    shown = (content.image_prompts, request.image_prompt_scale) if content.image_prompts else ()
+    return msgspec.msgpack.encode((*decisive, *shown))
 
 
 def _resumed(request: DiffusionRequest) -> _Kept:

@@ -29,6 +29,7 @@ class BatchKey(msgspec.Struct, frozen=True):
     loras: tuple[LoraUse, ...]
     control_nets: tuple[str, ...]
     image_prompts: int
+    image_prompt_scale: float
     solver: str
     quality: str
     dtype: str
@@ -52,6 +53,7 @@ def batch_key(request: DiffusionRequest) -> BatchKey:
         loras=request.loras,
         control_nets=request.control_nets,
         image_prompts=request.image_prompts,
+        image_prompt_scale=request.image_prompt_scale,
         solver=request.solver,
         quality=request.quality,
         dtype=request.dtype,

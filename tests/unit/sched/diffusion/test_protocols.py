@@ -25,6 +25,8 @@ from headway.sched.diffusion.protocols import batch_key
         {"loras": (LoraUse("style", 0.5),)},
         {"control_nets": ("edge",)},
         {"image_prompts": 1},
+        {"image_prompts": 1, "image_prompt_scale": 0.5},
+        {"image_prompt_scale": 0.5},
         {"solver": "unipc"},
         {"quality": "high"},
         {"dtype": "float16"},

@@ -24,6 +24,7 @@ from headway.engines.diffusion.families.protocol import (
     Embedding,
     Frames,
     Image,
+    ImageAdapter,
     Pipeline,
     Reader,
     Scheduler,
@@ -46,6 +47,7 @@ class FluxFamily:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipe = pipeline
         self._transformer = pipeline.transformer
+        self.image_adapter: ImageAdapter | None = None
         self.is_guided_by_pairs = not self._transformer.config.guidance_embeds
         self.guidance_scale = 1.0 if self.is_guided_by_pairs else DISTILLED_GUIDANCE
         self._channels = self._transformer.config.in_channels // 4
@@ -94,7 +96,9 @@ class FluxFamily:
         return 0
 
     def forward(self, work: Work) -> torch.Tensor:
-        embeds = work.embedding["prompt"]
+        embeds, image = work.embedding["prompt"], work.embedding.get("image")
+        if self.image_adapter is not None:
+            self.image_adapter.attend(work.image_scale)
         image_ids, text_ids = self._positions(work.size, embeds.shape[1])
         answer: torch.Tensor = self._transformer(
             hidden_states=work.latents,
@@ -104,7 +108,7 @@ class FluxFamily:
             encoder_hidden_states=embeds,
             txt_ids=text_ids,
             img_ids=image_ids,
-            joint_attention_kwargs={},
+            joint_attention_kwargs={} if image is None else {"ip_adapter_image_embeds": [image]},
             return_dict=False,
         )[0]
         return answer

@@ -27,13 +27,15 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """One forward pass. `timesteps` [pictures], as the scheduler counts them; `guidance` is the embedded one."""
+    """One forward pass. `timesteps` [pictures], as the scheduler counts them; `guidance` is the embedded one.
+    `image_scale`: how much image prompts count; None: the embedding holds none."""
 
     latents: torch.Tensor
     timesteps: torch.Tensor
     embedding: Embedding
     size: Size
     guidance: torch.Tensor | None = None
+    image_scale: float | None = None
 
 
 class Reader(msgspec.Struct, frozen=True, eq=False):
@@ -141,3 +143,22 @@ class TakesMasks(Protocol):
     def encode_mask(self, mask: Image, size: Size) -> torch.Tensor:
         """1 where latents are to change, on the grid."""
         ...
+
+
+class ImageAdapter(Protocol):
+    """What lets a transformer attend to pictures beside the words."""
+
+    def encode(self, image: Image) -> torch.Tensor:
+        """The embedding of one picture, [1, 1, width]. Alone in its pass: company would change its last bits."""
+        ...
+
+    def attend(self, scale: float | None) -> None:
+        """Forward passes from now on weigh image prompts so; None: they have none."""
+        ...
+
+
+@runtime_checkable
+class TakesImagePrompts(Protocol):
+    """A family whose transformer an adapter can be loaded into."""
+
+    image_adapter: ImageAdapter | None
