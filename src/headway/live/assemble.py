@@ -154,6 +154,7 @@ def _load_pipeline(
     tell("import", 0.0, "diffusers")
     try:
         from headway.engines.diffusion.engine import RunSettings
+        from headway.engines.diffusion.ip_adapter import adapter_settings
         from headway.engines.diffusion.loading import LoadSettings
         from headway.engines.diffusion.start import StageCounts, start_engine
     except ImportError as error:
@@ -163,6 +164,8 @@ def _load_pipeline(
         ) from error
     tell("load", 0.0, Path(pipeline.folder).name)
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
+    adapter = adapter_settings(pipeline.ip_adapter, pipeline.image_encoder)
+    settings = msgspec.structs.replace(settings, adapter=adapter)
     counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
     run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale)
     engine = start_engine(settings, run, counts, clock)

@@ -14,9 +14,11 @@ from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
+from headway.live.adapter_paths import absolute, check_adapter
 from headway.live.chunk_sizes import check_chunks
 from headway.live.denoise_warmup import Probes
 from headway.live.pipeline_sizes import check_size, default_size, sides_of
+from headway.live.size_pools import SizePool
 from headway.live.spec import DiffusionSpec, PipelineSpec
 from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
 from headway.sched.diffusion.warming import Stock
@@ -39,14 +41,6 @@ class SyntheticDenoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     megapixel_mb: Annotated[float, msgspec.Meta(ge=0)] = 64.0  # memory that a megapixel takes while it runs
 
 
-class SizePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replicas that take only some sizes, so that short work does not wait for long."""
-
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # to begin with: fleet.shape_pools lets them move
-    pixels_min: Annotated[int, msgspec.Meta(ge=0)] = 0  # of a request, all frames
-    pixels_max: Count | None = None  # unset: any
-
-
 class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model that makes pictures, or with `fps` videos. Several: one table each."""
 
@@ -56,7 +50,12 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where torch sees it
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on cuda, else float32
     threads: Count = 1  # of one replica on a CPU
-    embedding_cache_mb: Annotated[int, msgspec.Meta(ge=0)] = 64  # prompts that were encoded, per replica
+    embedding_cache_mb: Annotated[int, msgspec.Meta(ge=0)] = (
+        64  # prompts, words and pictures, once encoded, per replica
+    )
+    ip_adapter: Name | None = None  # takes image prompts: a .safetensors file, or a folder with one; for Flux pipelines
+    image_encoder: Name | None = None  # of ip_adapter: a CLIP folder; unset: image_encoder beside it, or the pipeline's
+    image_prompt_scale: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0  # of a request that names none
     tile_pixels: Count | None = None  # larger frames are decoded in tiles; unset: only those that do not fit otherwise
     memory_mb: Count | None = None  # of a replica, for its work beside the weights; unset: its share of what is there
     text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
@@ -124,6 +123,7 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
             raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
         if model.masks and not model.edits:
             raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
+        check_adapter(key, model.ip_adapter, model.image_encoder, is_able=model.folder is not None and not model.fps)
         if not model.seconds:
             raise ConfigError(f"{key}.seconds is empty; name at least one length")
         check_chunks(key, model.context_frames, model.chunk_frames, model.fps)
@@ -156,13 +156,9 @@ def _check_pools(key: str, model: DiffusionSettings) -> None:
         if pool.pixels_max is not None and pool.pixels_min > pool.pixels_max:
             raise ConfigError(f"{key}: pixels_min = {pool.pixels_min} is above pixels_max = {pool.pixels_max}")
     for shape, _ in probes_of(model).batches:
-        if not any(_is_in(shape, pool) for pool in model.pools):
+        if not any(pool.takes(shape) for pool in model.pools):
             size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {shape.pixels} pixels"
             raise ConfigError(f"{key}: none takes {size}, which size, sizes and seconds name")
-
-
-def _is_in(shape: DenoiseShape, pool: SizePool) -> bool:
-    return pool.pixels_min <= shape.pixels and (pool.pixels_max is None or shape.pixels <= pool.pixels_max)
 
 
 def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
@@ -179,6 +175,7 @@ def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
         passes=model.guided_passes,
         edits=model.edits,
         masks=model.masks,
+        image_prompt_scale=None if model.ip_adapter is None else model.image_prompt_scale,
         text_tokens=model.text_tokens,
         fps=model.fps,
         seconds=model.seconds,
@@ -219,7 +216,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
     cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), probes_of(model), model.scheduler
     stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps)
     if pool is not None:
-        own = tuple(batch for batch in probes.batches if _is_in(batch[0], pool))
+        own = tuple(batch for batch in probes.batches if pool.takes(batch[0]))
         probes = msgspec.structs.replace(probes, batches=own)
         scheduler = msgspec.structs.replace(scheduler, pixels_min=pool.pixels_min, pixels_max=pool.pixels_max)
     if model.folder is None:
@@ -233,6 +230,8 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             dtype=model.dtype,
             threads=model.threads,
             cache_mb=model.embedding_cache_mb,
+            ip_adapter=absolute(model.ip_adapter),
+            image_encoder=absolute(model.image_encoder),
             tile_pixels=model.tile_pixels,
             guidance_scale=model.guidance_scale or None,
             text_processes=model.text_processes,
@@ -260,7 +259,8 @@ def probes_of(model: DiffusionSettings) -> Probes:
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
     is_own_work = model.device != "cuda" and not model.text_processes + model.decode_processes
     takes_pictures = model.edits and not model.fps
-    return Probes(batches, "mp4" if model.fps else "png", model.fps, is_own_work, takes_pictures)
+    form, is_shown = "mp4" if model.fps else "png", model.ip_adapter is not None
+    return Probes(batches, form, model.fps, is_own_work, takes_pictures, is_shown)
 
 
 def believed_memory(model: DiffusionSettings) -> DenoiseMemory:

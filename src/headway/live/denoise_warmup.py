@@ -19,11 +19,11 @@ from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import batch_sizes
 from headway.cost.diffusion import forwards_of, tokens_of
-from headway.cost.diffusion_memory import Limits, Peak, needed_bytes, with_edit
+from headway.cost.diffusion_memory import Limits, Peak, needed_bytes
 from headway.cost.diffusion_memory import fitted as fitted_memory
 from headway.cost.nonnegative import solve_nonnegative
-from headway.engines.synthetic.pictures import grid_png
 from headway.live.checkpoint_warmup import checkpoint_ns
+from headway.live.picture_warmup import with_edits, with_image_prompts
 from headway.sched.diffusion.params import shape_sides
 from headway.sched.diffusion.warming import Stock, warming
 
@@ -56,6 +56,7 @@ class Probes(msgspec.Struct, frozen=True):
     fps: int = 0
     is_own_work: bool = False  # all of it is done by the thread that runs the engine: no process of a stage beside it
     edits: bool = False  # pictures to begin from are taken: one is encoded too
+    image_prompts: bool = False  # and pictures beside the words
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -134,11 +135,11 @@ def warm_up_denoiser(
     cost = fitted(measured, msgspec.structs.replace(start, joined_tokens_max=_limits(engine).joined_tokens_max))
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None
-    edit = _edited(Bench(engine, probes, watch), number) if probes.edits else None
-    if edit is not None:
-        cost = msgspec.structs.replace(cost, begin_ns=edit.pixel_ns)
-        if edit.peak is not None and memory is not None:
-            memory = with_edit(memory, edit.peak)
+    bench = Bench(engine, probes, watch)
+    if probes.edits:
+        cost, memory = with_edits(bench, number, cost, memory)
+    if probes.image_prompts:
+        cost, memory = with_image_prompts(bench, number + _RUNS, cost, memory)
     return Warm(cost, tuple(caps), memory, tuple(shapes))
 
 
@@ -176,6 +177,20 @@ class Bench(msgspec.Struct, frozen=True):
         """Of a run, in which its thread had a processor."""
         return min(1.0, busy_ns / wall_ns) if self.probes.is_own_work and busy_ns and wall_ns else 1.0
 
+    def request(self, number: int) -> DiffusionRequest:
+        """One picture of the usual shape."""
+        return _request(self.probes, self.probes.batches[0][0], 1, number)
+
+    def timed(self, request: DiffusionRequest) -> tuple[StageTimes, float]:
+        """What its stages took, and the share of that in which the thread had a processor. Raises EngineError."""
+        began_ns, busy_ns = self.clocks.wall_ns(), self.clocks.busy_ns()
+        times = _run(self.engine, [request])
+        return times, self.share(self.clocks.wall_ns() - began_ns, self.clocks.busy_ns() - busy_ns)
+
+    def counted(self, request: DiffusionRequest) -> StagePeaks | None:
+        """What it held; None: the engine does not tell. Raises EngineError."""
+        return _counted(self.engine, [request])
+
 
 def _first_ns(bench: Bench, shape: DenoiseShape, number: int) -> int:
     """One picture in one step, before anything of its shape has run."""
@@ -202,36 +217,6 @@ def _measured(bench: Bench, shape: DenoiseShape, pictures: int, first: int) -> M
         text_ns, decode_ns = round(times.text_encode_ns * share), round(times.vae_decode_ns * share)
         runs.append(Measured(shape, pictures, text_ns, times.denoise_ns * share / _STEPS, decode_ns, peaks))
     return min(runs, key=lambda run: run.step_ns)
-
-
-class _Edit(msgspec.Struct, frozen=True):
-    """A picture to begin from was encoded: time of a pixel, and what stages held."""
-
-    pixel_ns: float
-    peak: Peak | None
-
-
-def _edited(bench: Bench, first: int) -> _Edit | None:
-    """Encode one; None where the model takes none after all."""
-    shape, took, peak = bench.probes.batches[0][0], [], None
-    sent = grid_png(shape.height, shape.width, b"warm-up")
-    for number in range(first, first + _RUNS):
-        request = _request(bench.probes, shape, 1, number)
-        content = msgspec.structs.replace(request.content, pictures=(sent,))
-        edit = msgspec.structs.replace(request, content=content, strength=0.5)
-        try:
-            if number == first:
-                peaks = _counted(bench.engine, [edit])
-                peak = None if peaks is None else Peak(shape, 1, peaks)
-                continue
-            began_ns, busy_ns = bench.clocks.wall_ns(), bench.clocks.busy_ns()
-            times = _run(bench.engine, [edit])
-        except EngineError as error:
-            log.warning("%s; edits are predicted without it", error)
-            return None
-        share = bench.share(bench.clocks.wall_ns() - began_ns, bench.clocks.busy_ns() - busy_ns)
-        took.append(times.vae_encode_ns * share)
-    return _Edit(min(took) / shape.pixels, peak)
 
 
 def _request(probes: Probes, shape: DenoiseShape, pictures: int, number: int, steps: int = _STEPS) -> DiffusionRequest:

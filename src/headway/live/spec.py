@@ -107,6 +107,8 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None  # of one replica beside its weights; None: its share of what its device has
     pictures_max: int | None = None  # of one forward pass, whatever the size; None: any
     sharers: int = 1  # replicas of that device, this one included
+    ip_adapter: str | None = None  # that takes image prompts
+    image_encoder: str | None = None  # of it; None: where it usually is
 
 
 class DiffusionSpec(msgspec.Struct, frozen=True):

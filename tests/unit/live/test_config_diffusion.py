@@ -11,16 +11,17 @@ from headway.core.request import DenoiseShape
 from headway.cost.diffusion import step_ns
 from headway.cost.diffusion_memory import decode_bytes
 from headway.engines.synthetic.denoise import SyntheticDenoiser
+from headway.live.adapter_paths import check_adapter
 from headway.live.config import Config
 from headway.live.config_diffusion import (
     DiffusionSettings,
-    SizePool,
     believed_cost,
     denoiser_params,
     diffusion_spec,
     picture_card,
 )
 from headway.live.launch import find_models, plan
+from headway.live.size_pools import SizePool
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap
 
 PAINTER = "{engine='synthetic', name='painter', replicas=2, edits=false}"
@@ -76,6 +77,9 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', stepz=3", "stepz"),
         ("name='a', scheduler={order={type='fifoo'}}", "in diffusion[0].scheduler: "),
         ("name='a', decode_processes=1", "need diffusion[0].engine = 'torch'"),
+        ("name='a', ip_adapter='x'", "diffusion[0].ip_adapter = 'x' needs diffusion[0].folder"),
+        ("name='a', image_encoder='x'", "belongs to diffusion[0].ip_adapter, which is unset"),
+        ("name='a', image_prompt_scale=3", "image_prompt_scale"),
         ("fps=3", "name"),
     ],
 )
@@ -91,6 +95,26 @@ def test_a_model_needs_a_folder_with_a_pipeline(fields: str, tmp_path: Path) -> 
         configured(f"diffusion=[{{{fields.replace('FOLDER', str(tmp_path))}}}]")
     with pytest.raises(ConfigError, match="leave it out"):
         configured("diffusion=[{name='a', engine='synthetic', folder='x'}]")
+
+
+# SPEC F1
+def test_an_adapter_is_told_to_clients_and_to_the_replica(tmp_path: Path) -> None:
+    weights, encoder = tmp_path / "ip.safetensors", tmp_path / "encoder"
+    model = DiffusionSettings(name="a", folder="x", size="64x64", ip_adapter=str(weights), image_prompt_scale=0.5)
+    for key in ("ip_adapter", "image_encoder"):
+        with pytest.raises(ConfigError, match=rf"k\.{key} = "):
+            check_adapter("k", str(weights), str(encoder), is_able=True)
+        weights.touch()
+    encoder.mkdir()
+    (encoder / "config.json").touch()
+    check_adapter("k", str(weights), str(encoder), is_able=True)
+    for has, scale in ((model, 0.5), (DiffusionSettings(name="a", folder="x", size="64x64"), None)):
+        looks, spec = picture_card(has, 0).pictures, diffusion_spec(has)
+        assert looks is not None
+        assert looks.image_prompt_scale == scale
+        assert spec.pipeline is not None
+        assert spec.probes is not None
+        assert (spec.pipeline.ip_adapter, spec.probes.image_prompts) == (has.ip_adapter, has is model)
 
 
 def test_every_shape_that_is_named_is_run_before_ready() -> None:

@@ -242,6 +242,39 @@ def test_a_picture_to_begin_from_is_encoded_once_to_know_what_that_takes() -> No
     assert engine.held == 0
 
 
+class Looking(SyntheticDenoiser):
+    """Takes 100 ns for words, 1000 ns for pictures beside them, and then a quarter more of every step."""
+
+    def run(self, plan: DenoisePlan) -> Denoised:
+        done = super().run(plan)
+        count, steps = sum(new.request.image_prompts for new in plan.new), sum(row.count for row in plan.rows)
+        took = {"text_encode_ns": 100 + 1000 * count, "denoise_ns": steps * (400 + 100 * count)}
+        assert done.stages is not None
+        return msgspec.structs.replace(done, stages=msgspec.structs.replace(done.stages, **took))
+
+
+# SPEC F2
+def test_a_picture_beside_the_words_is_encoded_once_to_know_what_that_takes() -> None:
+    engine, shape = Looking(DenoiserParams(step_ns=1)), DenoiseShape(64, 64, passes=1)
+    without = warm_up_denoiser(engine, Probes(((shape, 1),), "png"), START).cost
+    cost = warm_up_denoiser(engine, Probes(((shape, 1),), "png", image_prompts=True), START).cost
+    assert (without.image_prompt_ns, without.image_prompt_share) == (0.0, 0.0)
+    assert (cost.image_prompt_ns, cost.image_prompt_share) == (pytest.approx(1000), pytest.approx(0.25))
+    assert engine.held == 0
+
+
+def test_a_model_that_refuses_pictures_beside_the_words_is_not_ready() -> None:  # it was given an adapter for them
+    class Blind(SyntheticDenoiser):
+        def run(self, plan: DenoisePlan) -> Denoised:
+            done = super().run(plan)
+            shown = [new.seq for new in plan.new if new.request.content.image_prompts]
+            failed = tuple(RowFailed(seq, "bad_input", "it takes no image prompt") for seq in shown)
+            return msgspec.structs.replace(done, failed=failed)
+
+    with pytest.raises(EngineError, match="it takes no image prompt"):
+        warm_up_denoiser(Blind(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png", image_prompts=True), START)
+
+
 def test_a_model_that_takes_no_pictures_after_all_is_ready_without() -> None:
     class Refusing(SyntheticDenoiser):
         def run(self, plan: DenoisePlan) -> Denoised:

@@ -168,6 +168,7 @@ def _picture_object(looks: PictureCard) -> JsonObject:
         "num_inference_steps_max": looks.steps_max,
         "guidance_scale": looks.guidance_scale,
         "edits": looks.edits,
+        "image_prompt_scale": looks.image_prompt_scale,
     }
     if looks.fps:
         shown |= {"fps": looks.fps, "seconds": list(looks.seconds)}

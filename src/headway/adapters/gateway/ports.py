@@ -42,6 +42,7 @@ class PictureCard(msgspec.Struct, frozen=True):
     passes: int = 2  # forward passes of a step that is guided (scale above 1); 1: guidance is an input of the model
     edits: bool = False  # takes a picture to start from
     masks: bool = False  # and a mask
+    image_prompt_scale: float | None = None  # of a request that names none; None: it takes no image prompts
     text_tokens: int = 0  # that the model attends to per prompt
     fps: int = 0  # of a video; 0: makes pictures
     seconds: tuple[int, ...] = (4, 8, 12)  # of a video; the first is that of a request that names none

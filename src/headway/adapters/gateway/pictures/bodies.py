@@ -21,6 +21,7 @@ BodyT = TypeVar("BodyT", bound=DiffusionBody)
 
 KEY_CHARS_MAX: Final = 255  # that the job table holds
 _FILE_FIELDS: Final = ("images", "input_reference")
+_ONCE: Final = ("mask", "image_prompt")
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -48,20 +49,23 @@ async def read(door: Door, exchange: Exchange, kind: type[BodyT]) -> tuple[BodyT
 
 def _files(files: Mapping[str, list[bytes]], kind: type[DiffusionBody]) -> Files:
     """Raises RequestError for a file that the route has no use for."""
-    taken = [name for name in (*_FILE_FIELDS, "mask") if name in kind.__struct_fields__]
+    taken = [name for name in (*_FILE_FIELDS, *_ONCE) if name in kind.__struct_fields__]
     for name, found in files.items():
         if name not in taken:
             sent = "image" if name == "images" else name  # as the form calls it
             raise RequestError(f"This route takes no file `{sent}`.", code="unknown_parameter", param=sent)
-        if name == "mask" and len(found) > 1:
-            raise RequestError("`mask` is given twice.", code="invalid_form", param=name)
+        if name in _ONCE and len(found) > 1:
+            raise RequestError(f"`{name}` is given twice.", code="invalid_form", param=name)
     pictures = [picture for name in _FILE_FIELDS for picture in files.get(name, ())]
-    return Files(tuple(pictures), files["mask"][0] if "mask" in files else None)
+    mask, shown = (files[name][0] if name in files else None for name in _ONCE)
+    return Files(tuple(pictures), mask, shown)
 
 
 def digest(path: str, body: msgspec.Struct, files: Files) -> bytes:
     """Return the hash of what is asked: the same for a form and its repetition under another boundary."""
     parts = [path.encode(), msgspec.msgpack.encode(body), *files.pictures, files.mask or b""]
+    if files.image_prompt is not None:
+        parts += [b"image_prompt", files.image_prompt]
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8))

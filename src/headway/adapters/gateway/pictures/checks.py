@@ -19,6 +19,7 @@ class Files(msgspec.Struct, frozen=True):
 
     pictures: tuple[bytes, ...] = ()
     mask: bytes | None = None
+    image_prompt: bytes | None = None
 
 
 def check(body: DiffusionBody, card: ModelCard, looks: PictureCard, caller: Caller) -> None:

@@ -21,7 +21,13 @@ FIELD_BYTES_MAX: Final = 256 * 1024
 _KEY: Final = re.compile(r"([^\[\]]{1,64})((?:\[[^\[\]]{0,64}\])*)")
 _STEP: Final = re.compile(r"\[([^\[\]]*)\]")
 _DEPTH_MAX: Final = 4
-_FILES: Final = {"image": "images", "image[]": "images", "mask": "mask", "input_reference": "input_reference"}
+_FILES: Final = {
+    "image": "images",
+    "image[]": "images",
+    "mask": "mask",
+    "input_reference": "input_reference",
+    "image_prompt": "image_prompt",
+}
 
 Value = str | list["Value"] | dict[str, "Value"]
 

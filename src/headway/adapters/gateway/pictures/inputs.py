@@ -40,8 +40,10 @@ def checked(body: bytes, param: str, limits: LimitSettings) -> Declared:
     return found
 
 
-def linked(link: ImageLink, param: str) -> bytes:
+def linked(link: ImageLink | str, param: str) -> bytes:
     """Return the picture of a `data:` URL. Raises RequestError for any other link."""
+    if isinstance(link, str):
+        link = ImageLink(link)
     if link.image_url is None:
         raise wrong(param, "files are not kept here; send the picture as a file, or as a `data:` URL in `image_url`")
     match = _DATA_URL.match(link.image_url)

@@ -8,6 +8,7 @@ import msgspec
 
 from headway.adapters.gateway.caller import Caller
 from headway.adapters.gateway.pictures.checks import LOSSLESS, Files, check, check_answer, check_files
+from headway.adapters.gateway.pictures.image_prompts import image_prompt_of
 from headway.adapters.gateway.pictures.inputs import linked
 from headway.adapters.gateway.pictures.schema import (
     DiffusionBody,
@@ -112,6 +113,7 @@ class PicturePreparer:
         assert looks is not None  # `_card` refuses others
         check(body, card, looks, caller)
         check_files(files, card.id, looks, self._limits)
+        shown = image_prompt_of(body, files, card, self._serving.models(), self._limits)
         width, height = pixels_of(body.size, looks, card.id)
         is_video = isinstance(body, VideoBody)
         seconds = seconds_of(body.seconds, looks, card.id) if isinstance(body, VideoBody) else 0
@@ -143,6 +145,8 @@ class PicturePreparer:
             allow_degrade=tuple(dict.fromkeys((*(body.allow_degrade or ()), *caller.tenant.allow_degrade))),
             trace=caller.trace.context(0, "video_generation" if is_video else "image_generation"),
         )
+        if shown is not None:
+            request = shown.beside(request)
         size = f"{width}x{height}"
         return Asked(card, request, size, _parameters(request, size, seconds, strength), digest)
 
@@ -157,7 +161,7 @@ def _with_links(body: PictureBody, files: Files) -> Files:
     if not pictures:
         message = "Missing required parameter: `image`; a file of the form, or `images` in a JSON body."
         raise RequestError(message, code="missing_required_parameter", param="image")
-    return Files(tuple(pictures), mask)
+    return Files(tuple(pictures), mask, files.image_prompt)
 
 
 def guidance_of(asked: float | None, looks: PictureCard, model: str) -> tuple[float, int]:
@@ -206,6 +210,8 @@ def _parameters(request: DiffusionRequest, size: str, seconds: int, strength: fl
     }
     if strength is not None:
         out["strength"] = strength
+    if request.image_prompts:
+        out["image_prompts"], out["image_prompt_scale"] = request.image_prompts, request.image_prompt_scale
     if seconds:
         return {**out, "seconds": seconds, "fps": request.fps, "frames": request.frames}
     return {**out, "n": request.n}

@@ -14,6 +14,7 @@ Size = Annotated[str, Meta(min_length=1, max_length=16)]  # WxH, or auto
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 16)]  # picture k of n uses seed + k
 Steps = Annotated[int, Meta(ge=1, le=10_000)]
 Scale = Annotated[float, Meta(ge=0, le=100)]
+ImageScale = Annotated[float, Meta(ge=0, le=2)]
 
 
 class LoraAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,16 +58,21 @@ class PictureBody(DiffusionBody, frozen=True, kw_only=True):
     stream: bool | None = None
 
 
-class ImageBody(PictureBody, frozen=True, kw_only=True):
+class PromptedBody(PictureBody, frozen=True, kw_only=True):
+    """Of these routes, those that have words. A form may have a file `image_prompt`, JSON has a `data:` URL."""
+
+    prompt: Prompt
+    image_prompt: Annotated[str, Meta(min_length=1)] | ImageLink | None = None
+    image_prompt_scale: ImageScale | None = None
+
+
+class ImageBody(PromptedBody, frozen=True, kw_only=True):
     """Body of `POST /v1/images/generations`."""
 
-    prompt: Prompt
 
-
-class EditBody(PictureBody, frozen=True, kw_only=True):
+class EditBody(PromptedBody, frozen=True, kw_only=True):
     """Body of `POST /v1/images/edits`. A form has files `image` (or `image[]`) and `mask`, JSON has `images`."""
 
-    prompt: Prompt
     images: list[ImageLink] | None = None
     mask: ImageLink | None = None
     strength: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -132,5 +138,9 @@ NOT_SERVED: Final[Mapping[str, Unsupported]] = {
     "frame_duration_ms": Unsupported("moving pictures are made by /v1/videos", (None,)),
     "svg": Unsupported("only pixels are made", (None,)),
     "strength": Unsupported("it belongs to requests that bring a picture", (None,)),
+    "image_prompt": Unsupported("it belongs to /v1/images/generations and /v1/images/edits", (None,)),
+    "image_prompt_scale": Unsupported("it belongs to `image_prompt`", (None,)),
+    "ip_adapter_image": Unsupported("it is called image_prompt", (None,)),
+    "ip_adapter_scale": Unsupported("it is called image_prompt_scale", (None,)),
     "prompt": Unsupported("a variation has no words; use /v1/images/edits", (None,)),
 }
