@@ -90,6 +90,9 @@ PAINTED = DiffusionRequest(
     tenant_weight=2,
     allow_degrade=("steps",),
     trace=TraceContext("a", "b", None, True, "image_generation"),
+    given_frames=5,
+    hand_on=2,
+    played_ns=7,
 )
 
 
