@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from headway.cli import EXIT_FAILED, EXIT_OK
+from headway.cli.starting import Starting, terminal
 
 # `headway serve --help` must not wait for what only serving imports.
 if TYPE_CHECKING:
@@ -46,40 +47,75 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the log of every process.")] = False,
 ) -> None:
     """Serve models over an OpenAI-compatible API; `headway config show` tells what would run."""
+    started = time.monotonic()
+    starting = Starting(lambda line: typer.echo(stamped(started, "serve", line), err=True), draw=terminal())
+    with starting.shown(is_at_once=not sets_log_format(config or os.environ.get("HEADWAY_CONFIG"), assignments)):
+        flags = [
+            (flag, key, value)
+            for flag, key, value in (
+                ("--host", "server.host", host),
+                ("--port", "server.port", port),
+                ("--model", "model.name", model),
+                ("--replicas", "model.replicas", replicas),
+                ("--engine", "engine.kind", engine),
+            )
+            if value is not None
+        ]
+        code = _serve(config, flags, assignments, _Said(started, starting, verbose))
+    raise typer.Exit(code)
+
+
+class _Said(NamedTuple):
+    """How lines are printed."""
+
+    started: float
+    starting: Starting
+    is_verbose: bool
+
+
+def _serve(
+    config: Path | None, given: Sequence[tuple[str, str, object]], assignments: Sequence[str], said: _Said
+) -> int:
+    """Resolve the configuration and serve; `given`: options with their keys and values."""
     from headway.adapters.telemetry.logs import configure
     from headway.live.config import Host, flag_layer, layers, resolve, set_layer
     from headway.live.loop import run_loop
 
-    flags = [
-        flag_layer(flag, key, value)
-        for flag, key, value in (
-            ("--host", "server.host", host),
-            ("--port", "server.port", port),
-            ("--model", "model.name", model),
-            ("--replicas", "model.replicas", replicas),
-            ("--engine", "engine.kind", engine),
-        )
-        if value is not None
-    ]
+    flags = [flag_layer(*each) for each in given]
     flags += [set_layer(assignment) for assignment in assignments]
-    started = time.monotonic()
     resolved = resolve(layers(config, os.environ, flags), Host.here())
     log_format = resolved.config.telemetry.log_format
-    configure(log_format, logging.INFO if verbose else logging.WARNING)
+    configure(log_format, logging.INFO if said.is_verbose else logging.WARNING)
     log.setLevel(logging.INFO)
 
     def tell(who: str, what: str) -> None:
+        said.starting.heard(who, what)
         if log_format == "json":
             log.info(what, extra={"replica" if who.startswith("rep-") else "origin": who})
         else:
-            typer.echo(f"[{time.monotonic() - started:6.1f} s] {who}: {what}", err=True)
+            typer.echo(stamped(said.started, who, what), err=True)
 
+    said.starting.watch(lambda line: tell("serve", line))
     for adjustment in resolved.adjustments:
         tell("config", f"{adjustment.key} = {adjustment.value} ({adjustment.reason})")
-    raise typer.Exit(run_loop(_run(resolved.config, tell)))
+    return run_loop(_run(resolved.config, tell, said.starting))
 
 
-async def _run(config: "Config", tell: Tell) -> int:
+def stamped(started: float, who: str, what: str) -> str:
+    """A line of the start, as text logs have it."""
+    return f"[{time.monotonic() - started:6.1f} s] {who}: {what}"
+
+
+def sets_log_format(config: Path | str | None, assignments: Sequence[str]) -> bool:
+    """Whether lines may have to be JSON, which is known for sure only after imports that take long."""
+    try:
+        given = Path(config).read_text() if config else ""
+    except (OSError, ValueError):
+        given = ""
+    return any("log_format" in text for text in (given, *assignments))
+
+
+async def _run(config: "Config", tell: Tell, starting: Starting) -> int:
     from headway.core.errors import EngineError
     from headway.live.launch import Running, allow_open_files, find_models
     from headway.live.listening import bind
@@ -91,6 +127,7 @@ async def _run(config: "Config", tell: Tell) -> int:
         tell("serve", str(error))
         return EXIT_FAILED
     loop = asyncio.get_running_loop()
+    starting.does("serve", "looking for its models")
     served = await loop.run_in_executor(None, find_models, config, lambda line: tell("model", line))
     said: list[str] = []
 
@@ -99,12 +136,18 @@ async def _run(config: "Config", tell: Tell) -> int:
         tell(who, what)
 
     running = Running(config, served, heard)
+    starting.loading({node: known.model for node, known in running.live.board.replicas.items()})
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _stop, running, number, config.server.shutdown_s, tell)
+        loop.add_signal_handler(number, _stop, running, number, config.server.shutdown_s, tell, starting)
     address, port = listener.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+    def ready() -> None:
+        starting.over()
+        typer.echo(ready_line(url, running.models(), running.painters()))
+
     try:
-        await running.run(listener, lambda: typer.echo(ready_line(url, running.models(), running.painters())))
+        await running.run(listener, ready)
     except EngineError as error:
         tell("serve", last_word(str(error), said))
         return EXIT_FAILED
@@ -118,8 +161,9 @@ def last_word(error: str, said: Sequence[str]) -> str:
     return what if reason and any(line.endswith(reason) for line in said) else error
 
 
-def _stop(running: "Running", number: signal.Signals, limit_s: float, tell: Tell) -> None:
+def _stop(running: "Running", number: signal.Signals, limit_s: float, tell: Tell, starting: Starting) -> None:
     """The first signal ends the server in order, the next one at once."""
+    starting.over()
     tell("serve", f"{number.name}: finishing what runs, at most {limit_s:g} s; once more to end at once")
     signal.signal(number, signal.SIG_DFL)
     running.stop()

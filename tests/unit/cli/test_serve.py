@@ -1,10 +1,11 @@
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
 from headway.cli import main
-from headway.cli.serve import last_word, ready_line
+from headway.cli.serve import last_word, ready_line, sets_log_format
 
 
 @pytest.mark.parametrize("model", ["m", "it's a model", 'say "hi"', "owner/name"])
@@ -31,6 +32,24 @@ def test_a_reason_is_told_once() -> None:
     assert last_word("no replica is left", ["ready"]) == "no replica is left"
 
 
+@pytest.mark.parametrize(
+    ("text", "assignments", "is_set"),
+    [
+        ("", (), False),
+        ("", ("server.port=1",), False),
+        ("", ("telemetry.log_format=json",), True),
+        ('[telemetry]\nlog_format = "json"\n', (), True),
+    ],
+)
+def test_nothing_is_said_at_once_where_lines_may_have_to_be_json(
+    text: str, assignments: tuple[str, ...], is_set: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "headway.toml"
+    path.write_text(text)
+    assert sets_log_format(path, assignments) is is_set
+    assert not sets_log_format(tmp_path / "absent.toml", ())
+
+
 def test_the_ready_line_is_one_line() -> None:
     assert "\n" not in ready_line("http://[::1]:80", ["m"])
 
@@ -46,7 +65,8 @@ def test_what_cannot_work_ends_it_with_one_line_before_anything_starts(
     monkeypatch.setattr("headway.live.loop.run_loop", lambda _: pytest.fail("it went on to load"))
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--set", assignment])
-    lines = capsys.readouterr().err.splitlines()
+    began, *lines = capsys.readouterr().err.splitlines()
+    assert began.endswith("serve: starting Headway 0.1.0")
     assert (ended.value.code, len(lines)) == (2, 1)
     assert lines[0].startswith("headway serve: flag --set: ")
 
