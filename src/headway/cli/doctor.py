@@ -8,9 +8,9 @@ import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +19,8 @@ import typer
 
 from headway.adapters.models import DEFAULT_MODEL, list_models
 from headway.cli import EXIT_FAILED
+from headway.cli.doctor_machine import cpu_flags, memory_gib
+from headway.cli.doctor_server import Place, Setting, place, place_words, setting
 from headway.cli.doctor_state import long_steps, paused
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -27,7 +29,6 @@ PYTHON_MIN: Final = (3, 11)
 DEFAULT_PORT: Final = 8000
 MEMORY_MIN_GIB: Final = 2.0
 PICTURE_PACKAGES: Final = ("diffusers", "transformers", "pillow", "av")
-CPU_FLAGS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
 ASK_TORCH: Final = (
     "import json, torch; print(json.dumps({'version': torch.__version__, 'cuda': torch.version.cuda, "
     "'devices': [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]}))"
@@ -54,7 +55,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What was found. `cpu_flags` are the ones of `CPU_FLAGS` that this processor has."""
+    """What was found. `cpu_flags` are the ones of `doctor_machine.CPU_FLAGS` that this processor has."""
 
     python: tuple[int, int, int]
     executable: str
@@ -68,8 +69,10 @@ class Facts(msgspec.Struct, frozen=True):
     cpu_flags: tuple[str, ...]
     cores: int
     memory_gib: float | None
-    port_free: bool
+    place: Place
     environment: dict[str, str]
+    setting: Setting = Setting(DEFAULT_PORT)
+    is_asked: bool = False  # whoever asks expects a server at `place`
     pictures: dict[str, str | None] = {}  # packages that models of pictures and videos need, and their versions
     paused: tuple[str, ...] = ()  # models whose queue of jobs is paused in the job table of this user; `*`: all
     long_steps: tuple[str, ...] = ()  # what the last `headway serve` of this user said of steps and `server.shutdown_s`
@@ -100,6 +103,7 @@ def judge(facts: Facts) -> list[Finding]:
         *_judge_overlap(facts),
         *_judge_queue(facts),
         *_judge_shutdown(facts),
+        *_judge_setting(facts),
     ]
 
 
@@ -172,9 +176,8 @@ def _judge_memory(facts: Facts) -> Finding:
 
 
 def _judge_port(facts: Facts) -> Finding:
-    if facts.port_free:
-        return Finding("port", "ok", f"{DEFAULT_PORT} is free")
-    return Finding("port", "note", f"{DEFAULT_PORT} is taken", "serve with --port 8123")
+    state, found, advice = place_words(facts.place, is_asked=facts.is_asked)
+    return Finding("port", state, found, advice)
 
 
 def _judge_uv(facts: Facts) -> Finding:
@@ -203,8 +206,16 @@ def _judge_shutdown(facts: Facts) -> list[Finding]:
     return [Finding("shutdown", "note", story, advice) for story in facts.long_steps]
 
 
-def gather() -> Facts:
-    """Look at this machine; torch is asked in a process of its own, which a broken build may take down."""
+def _judge_setting(facts: Facts) -> list[Finding]:
+    if facts.setting.error is not None:
+        return [Finding("config", "missing", facts.setting.error, "`headway config validate FILE` says the same")]
+    advice = "this machine cannot do otherwise; set it so, or take the key out"
+    return [Finding("config", "note", words, advice) for words in facts.setting.adjusted]
+
+
+def gather(config: Path | None, assignments: Sequence[str], port: int | None, url: str | None) -> Facts:
+    """Look at this machine and its server. Torch is asked in a process of its own: a broken build may take it down."""
+    found = setting(config, assignments, DEFAULT_PORT)
     return Facts(
         python=(sys.version_info.major, sys.version_info.minor, sys.version_info.micro),
         executable=sys.executable,
@@ -215,10 +226,12 @@ def gather() -> Facts:
         compiler=os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"),
         uv=shutil.which("uv"),
         machine=platform.machine(),
-        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
+        cpu_flags=cpu_flags(Path("/proc/cpuinfo")),
         cores=os.cpu_count() or 1,
-        memory_gib=_memory_gib(Path("/proc/meminfo")),
-        port_free=_port_free(DEFAULT_PORT),
+        memory_gib=memory_gib(Path("/proc/meminfo")),
+        place=place(url, found.port if port is None else port),
+        setting=found,
+        is_asked=url is not None,
         pictures={name: _version(name) for name in PICTURE_PACKAGES},
         paused=paused(),
         long_steps=long_steps(),
@@ -248,41 +261,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu_flags(cpuinfo: Path) -> tuple[str, ...]:
-    if not cpuinfo.exists():
-        return ()
-    for line in cpuinfo.read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            present = set(value.split())
-            return tuple(flag for flag in CPU_FLAGS if flag in present)
-    return ()
-
-
-def _memory_gib(meminfo: Path) -> float | None:
-    if not meminfo.exists():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) / 2**20
-    return None
-
-
-def _port_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print facts and findings as JSON.")] = False) -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print facts and findings as JSON.")] = False,
+    config: Annotated[Path | None, typer.Option(help="TOML file of `headway serve` (also $HEADWAY_CONFIG).")] = None,
+    assignments: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of the configuration; repeatable.")
+    ] = [],  # noqa: B006  typer copies it
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="To look at; unset: the configuration's.")] = None,
+    url: Annotated[str | None, typer.Option("--url", envvar="HEADWAY_URL", help="Of a server to look at.")] = None,
+) -> None:
     """Explain what was found on this machine and what is missing."""
+    if port is not None and url is not None:
+        url = None  # the nearer word counts: HEADWAY_URL may be of another day
     print("looking at this machine; torch is loaded for it, which can take a minute", file=sys.stderr, flush=True)
-    facts = gather()
+    facts = gather(config, assignments, port, url)
     findings = judge(facts)
     if as_json:
         print(msgspec.json.encode({"facts": facts, "findings": findings}).decode())

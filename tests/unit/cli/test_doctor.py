@@ -1,4 +1,3 @@
-import socket
 from pathlib import Path
 
 import msgspec
@@ -9,13 +8,13 @@ from headway.cli.doctor import (
     Finding,
     ModelFacts,
     TorchFacts,
-    _cpu_flags,
-    _memory_gib,
-    _port_free,
     doctor,
     judge,
 )
+from headway.cli.doctor_machine import cpu_flags, memory_gib
+from headway.cli.doctor_server import Place, Setting
 
+HERE = Place("http://127.0.0.1:8000")
 READY = ModelFacts("Tiny", "tiny==1", "cache", is_ready=True, is_package_installed=True)
 HEALTHY = Facts(
     python=(3, 11, 7),
@@ -30,7 +29,7 @@ HEALTHY = Facts(
     cpu_flags=("avx2",),
     cores=2,
     memory_gib=8.0,
-    port_free=True,
+    place=HERE,
     environment={},
 )
 
@@ -57,7 +56,10 @@ def test_a_healthy_machine_misses_nothing() -> None:
         ("model", {"model": ModelFacts("Tiny", "tiny==1", "cache", False, False)}, "note", "fetches tiny==1"),
         ("compiler", {"compiler": None}, "note", "slower torch operations"),
         ("memory", {"memory_gib": 0.5}, "note", "the default model wants"),
-        ("port", {"port_free": False}, "note", "--port"),
+        ("port", {"place": Place(HERE.url, is_free=False)}, "note", "--port"),
+        ("port", {"is_asked": True}, "note", "headway serve"),
+        ("config", {"setting": Setting(8000, ("executor.x = none (...)",))}, "note", "take the key out"),
+        ("config", {"setting": Setting(8000, error="no such key")}, "missing", "config validate"),
         ("uv", {"uv": None}, "note", "optional"),
         ("overlap", {"environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}, "note", "TBO, SBO and DBO"),
     ],
@@ -92,22 +94,15 @@ def test_cuda_build_without_a_device_is_noted() -> None:
 def test_cpu_flags_are_read_from_the_first_processor(tmp_path: Path) -> None:
     listing = tmp_path / "cpuinfo"
     listing.write_text("processor: 0\nflags\t\t: fpu avx2 amx_bf16 xyz\n\nprocessor: 1\nflags : fpu\n")
-    assert _cpu_flags(listing) == ("avx2", "amx_bf16")
-    assert _cpu_flags(tmp_path / "absent") == ()
+    assert cpu_flags(listing) == ("avx2", "amx_bf16")
+    assert cpu_flags(tmp_path / "absent") == ()
 
 
 def test_free_memory_is_read_in_gib(tmp_path: Path) -> None:
     listing = tmp_path / "meminfo"
     listing.write_text("MemTotal: 1 kB\nMemAvailable:    3145728 kB\n")
-    assert _memory_gib(listing) == 3.0
-    assert _memory_gib(tmp_path / "absent") is None
-
-
-def test_a_listening_port_is_not_free() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        assert not _port_free(server.getsockname()[1])
+    assert memory_gib(listing) == 3.0
+    assert memory_gib(tmp_path / "absent") is None
 
 
 def test_it_says_that_it_looks_before_it_does(
@@ -115,11 +110,11 @@ def test_it_says_that_it_looks_before_it_does(
 ) -> None:
     seen: list[str] = []
 
-    def gather() -> Facts:
+    def gather(*_: object) -> Facts:
         seen.append(capsys.readouterr().err)
         return HEALTHY
 
     monkeypatch.setattr("headway.cli.doctor.gather", gather)
-    doctor(as_json=True)
+    doctor(as_json=True, config=None, assignments=[], port=None, url=None)
     assert "looking at this machine" in seen[0]
     assert capsys.readouterr().out.startswith("{")
