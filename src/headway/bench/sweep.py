@@ -6,8 +6,10 @@ so that differences between them are not those of their arrivals (common random 
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from multiprocessing import TimeoutError as NoneEndedError
 from multiprocessing import get_context
@@ -160,12 +162,32 @@ class Sweep:
 
     def _run(self, cells: Sequence[Cell]) -> Iterator[Result | InvariantError]:
         if self.processes == 1 or len(cells) < 2:
-            yield from map(self._run_cell, cells)
+            for cell in cells:
+                with self._waited():
+                    result = self._run_cell(cell)
+                yield result
             return
         with get_context("fork").Pool(min(self.processes, len(cells)), _begin_worker) as pool:
             ended = pool.imap_unordered(self._run_cell, cells)  # leaving the block ends the processes, Ctrl-C too
             for _ in cells:
                 yield self._next(ended)
+
+    @contextmanager
+    def _waited(self) -> Iterator[None]:
+        """Call `wait` now and then from a thread: this one runs a cell."""
+        over = threading.Event()
+
+        def tell() -> None:
+            while not over.wait(WAIT_S):
+                self.wait()
+
+        thread = threading.Thread(target=tell, name="sweep-wait", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()  # so that nobody is told twice at a time
 
     def _next(self, ended: "IMapIterator[Result | InvariantError]") -> Result | InvariantError:
         while True:

@@ -59,19 +59,22 @@ def test_processes_give_what_one_process_gives() -> None:
         assert (one.summary.ttft_ms, one.summary.decisions) == (other.summary.ttft_ms, other.summary.decisions)
 
 
-def test_who_waits_for_a_long_run_is_called_in_between(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC J5
+@pytest.mark.parametrize(("processes", "replicas"), [(2, [1, 2]), (1, [1, 2]), (2, [1])])
+def test_who_waits_for_a_long_run_is_called_in_between(
+    processes: int, replicas: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC J5
     """The runs end only once `wait` was called, which it never would be if none could be waited for."""
     monkeypatch.setattr("headway.bench.sweep.WAIT_S", 0.01)
     reader, writer = os.pipe()
     GATE.append(reader)
-    runner = Sweep(Store(None), 2, run=held)
+    runner = Sweep(Store(None), processes, run=held)
 
     def wait() -> None:
         os.write(writer, b"12")
 
     runner.wait = wait
-    results = runner.evaluate(grid({"pools.replicas": [1, 2]}, [1], make))
-    assert [result.error for result in results] == ["1", "1"]
+    results = runner.evaluate(grid({"pools.replicas": replicas}, [1], make))
+    assert [result.error for result in results] == ["1" for _ in replicas]
     os.close(GATE.pop())
     os.close(writer)
 
