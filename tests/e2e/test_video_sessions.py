@@ -97,7 +97,7 @@ def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -
     # SPEC H5, H6, I1
     card = json.loads(server.call(f"/v1/models/{FAST}")[1])
     assert "video" in card["modalities"]
-    twice = []
+    twice, spent = [], []
     for _ in range(2):
         stream = Stream(server, FAST, seconds=1.0)
         events = stream.rest()
@@ -107,6 +107,7 @@ def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -
         assert [one["first_frame"] for one in chunks] == [4 * k for k in range(10)]
         assert (completed["reason"], completed["chunks"], completed["frames"]) == ("length", 10, 40)
         assert float(str(completed["gpu_seconds"])) > 0
+        spent.append(float(str(completed["gpu_seconds"])))
         twice.append(films(events))
         until(lambda: stream.steps_done(9) == 4, "the last chunk has its evidence")  # noqa: B023  # asked at once
         assert stream.steps_done(0) == 4
@@ -115,7 +116,8 @@ def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -
 
     def metered() -> bool:
         rows = json.loads(server.call("/v1/usage")[1])["data"]
-        return [(row["model"], row["frames"], row["requests"]) for row in rows] == [(FAST, 80, 2)]
+        used = [(row["model"], row["frames"], row["requests"]) for row in rows]
+        return used == [(FAST, 80, 2)] and rows[0]["gpu_seconds"] == pytest.approx(sum(spent))  # each chunk once
 
     until(metered, lambda: f"all frames are metered: {server.call('/v1/usage')[1]!r}")
     text = server.call("/metrics")[1].decode()

@@ -9,6 +9,7 @@ from headway.adapters.gateway.errors import ended_without_answer
 from headway.adapters.gateway.ports import Serving
 from headway.core.artifacts import Made
 from headway.core.effects import Admitted, Deliver, End, ErrorOut, Show
+from headway.core.evidence import WorkerMarks
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
 
@@ -16,7 +17,7 @@ from headway.core.units import Ns
 class Outcome(msgspec.Struct, frozen=True):
     """How it ended. Without an error there is a video, and latents where they were asked for."""
 
-    end: End
+    marks: WorkerMarks | None = None
     video: bytes = b""
     latents: bytes = b""
     warnings: tuple[str, ...] = ()  # what of its prompt could not be read
@@ -66,7 +67,7 @@ class ChunkRun:
             error = ErrorOut(500, "internal_error", message)
         read = None if video is None else video.read
         return Outcome(
-            end,
+            end.marks,
             b"" if video is None else video.body,
             b"" if latents is None else latents.body,
             () if read is None else tuple(read.warnings),

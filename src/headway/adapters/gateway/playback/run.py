@@ -143,7 +143,7 @@ class SessionRun:
                 if (refused := await chunk.refused()) is not None:
                     return refused
                 await wire.write(event(self._created_event(predicted_s)))
-            outcome = await chunk.run()
+            outcome = await self._made(chunk)
             if self._cause is not None:
                 return None
             if outcome.error is not None:
@@ -151,6 +151,17 @@ class SessionRun:
             await self._send(wire, number, outcome)
             self._close()
         return None
+
+    async def _made(self, chunk: ChunkRun) -> Outcome:
+        """Wait for it, but no longer than for any request."""
+        limit_s = self._around.settings.limits.request_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await chunk.run()
+        except TimeoutError:
+            return Outcome(
+                error=ErrorOut(408, "request_timeout", f"A chunk took longer than the limit of {limit_s:g} s.")
+            )
 
     async def _opens(self) -> bool:
         """Wait until the playback is near enough; False where the session ends before that."""
@@ -190,7 +201,7 @@ class SessionRun:
         frames = film.frames(number)
         used = Usage(request.tenant, request.model, today(), frames=frames, requests=int(number == 0))
         usd = around.settings.sheet.usd
-        cost = cost_of(outcome.end.marks, lambda spent: usd(msgspec.structs.replace(used, gpu_seconds=spent)))
+        cost = cost_of(outcome.marks, lambda spent: usd(msgspec.structs.replace(used, gpu_seconds=spent)))
         around.pictures.meter(request.id, msgspec.structs.replace(used, gpu_seconds=cost.gpu_seconds))
         late_ns = self._playback.late_ns(around.serving.now_ns())
         told = Chunk(

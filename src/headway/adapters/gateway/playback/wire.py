@@ -41,7 +41,7 @@ class Wire:
 
     async def _ping(self) -> None:
         loop, every_s = asyncio.get_running_loop(), self._settings.ping_s
-        while True:
+        while not self._exchange.finished:  # then a write does nothing
             silent_s = loop.time() - (self._exchange.sent_at or 0.0)
             if silent_s < every_s:
                 await asyncio.sleep(every_s - silent_s)

@@ -197,6 +197,11 @@ class Viewer:
         self.reads.set()
 
     @property
+    def is_gone(self) -> bool:
+        """It left, or was cut off."""
+        return self._gone.is_set()
+
+    @property
     def body(self) -> bytes:
         return b"".join(self.parts)
 

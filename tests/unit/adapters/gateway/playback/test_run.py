@@ -354,6 +354,22 @@ def test_each_chunk_has_evidence_under_its_own_id() -> None:
     on_leaps(test)
 
 
+def test_a_chunk_that_takes_longer_than_any_request_may_ends_its_session() -> None:
+    async def test() -> None:
+        settings = GatewaySettings()
+        limits = msgspec.structs.replace(settings.limits, request_timeout_s=1.0)
+        cinema = Cinema(msgspec.structs.replace(settings, limits=limits))
+        cinema.projector.takes_s = 5.0
+        viewer = cinema.watch()
+        await viewer.done
+        assert viewer.events[-1]["error"]["code"] == "request_timeout"
+        assert len(cinema.projector.cancelled) == 1
+        assert asyncio.get_running_loop().time() == 1.0
+        await cinema.left_nothing()
+
+    on_leaps(test)
+
+
 def test_a_chunk_without_video_or_latents_is_a_fault_of_ours() -> None:
     async def test() -> None:
         cinema = Cinema()
