@@ -167,7 +167,7 @@ def _load_pipeline(
     adapter = adapter_settings(pipeline.ip_adapter, pipeline.image_encoder)
     settings = msgspec.structs.replace(settings, adapter=adapter)
     counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
-    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale)
+    run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale, pipeline.chunks)
     engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)
     return engine

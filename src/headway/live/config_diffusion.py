@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from headway.adapters.gateway.pictures.sizes import first_chunk_frames, frames_of
+from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
 from headway.core.artifacts import CARRIED_BYTES_MAX
 from headway.core.errors import ConfigError
@@ -15,7 +15,7 @@ from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.adapter_paths import absolute, check_adapter
-from headway.live.chunk_sizes import check_chunks
+from headway.live.chunk_sizes import check_chunks, chunks_of
 from headway.live.denoise_warmup import Probes
 from headway.live.pipeline_sizes import check_size, default_size, sides_of
 from headway.live.size_pools import SizePool
@@ -239,6 +239,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             memory_bytes=_bytes_of(model.memory_mb),
             pictures_max=scheduler.batch_max,
             sharers=sharers,
+            chunks=chunks_of(picture_card(model, 0).pictures),
         ),
         probes=probes if probes.batches else None,
         stock=stock,
@@ -252,8 +253,7 @@ def probes_of(model: DiffusionSettings) -> Probes:
     assert looks is not None  # of every model here
     passes = model.guided_passes if model.guidance_scale > 1 else 1
     lengths = [frames_of(seconds, looks) for seconds in model.seconds] if model.fps else [1]
-    if model.chunk_frames:
-        lengths += [model.context_frames + model.chunk_frames, first_chunk_frames(looks)]
+    lengths += [frames for frames, _given, _hand_on in chunks_of(looks)]
     named = [(size, frames) for size in (model.usual_size, *model.sizes) for frames in lengths]
     shapes = dict.fromkeys(DenoiseShape(*sides_of(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)

@@ -109,6 +109,7 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     sharers: int = 1  # replicas of that device, this one included
     ip_adapter: str | None = None  # that takes image prompts
     image_encoder: str | None = None  # of it; None: where it usually is
+    chunks: tuple[tuple[int, int, int], ...] = ()  # of streaming sessions: frames, given ones, those handed on
 
 
 class DiffusionSpec(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ class _Batch(msgspec.Struct, frozen=True):
     positive: Embedding
     negative: Embedding | None
     guidance: torch.Tensor | None  # [pictures], where the transformer takes it
+    given: torch.Tensor | None  # clean latents of the frames that all rows go on from; twice, where joined
 
 
 class Batcher:
@@ -55,7 +56,7 @@ class Batcher:
                 return [torch.cat([self.predict([part])[0] for part in parts])]
         batch = self._batch_of(rows)
         latents, timesteps = self._inputs(rows)
-        positive, negative, rest = batch.positive, batch.negative, (batch.guidance, image_scale(first))
+        positive, negative, rest = batch.positive, batch.negative, (batch.guidance, image_scale(first), batch.given)
         if first.negative is None:
             prediction = family.forward(Work(latents, timesteps, positive, first.size, *rest))
         elif batch.is_joined:
@@ -126,9 +127,11 @@ class Batcher:
         if not self._family.is_guided_by_pairs:
             scales = [row.guidance_scale for row in rows for _ in row.latents]
             guidance = torch.tensor(scales, device=rows[0].latents.device, dtype=torch.float32)
-        given = stack([*negative, *positive], counts * 2) if is_joined else stack(positive, counts)
+        prompts = stack([*negative, *positive], counts * 2) if is_joined else stack(positive, counts)
         apart = stack(negative, counts) if negative and not is_joined else None
-        self._batch = _Batch(list(rows), counts, is_joined, given, apart, guidance)
+        frames = [given for row in rows if (given := row.given_latents) is not None] * (1 + is_joined)
+        given = _joined(frames) if frames else None
+        self._batch = _Batch(list(rows), counts, is_joined, prompts, apart, guidance, given)
         return self._batch
 
 

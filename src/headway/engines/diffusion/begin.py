@@ -13,6 +13,7 @@ from headway.core.request import DiffusionRequest
 from headway.core.units import Ns
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Embedding, Size, TakesMasks, TakesPictures
+from headway.engines.diffusion.handed_on import check_chunk, given_to
 from headway.engines.diffusion.image_prompts import ImagePrompts
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.pictures import open_mask, open_picture
@@ -71,14 +72,16 @@ class Beginner:
     def row(self, new: NewDenoise, spent: Spent) -> Row:
         """The row of a request. Raises RequestError for what it cannot have, BadCheckpoint."""
         request, family = new.request, self._family
-        size = Size(request.height, request.width, request.frames)
+        size = Size(request.height, request.width, request.frames, request.given_frames)
         self._check(request, size)
+        given = given_to(request, size, self._loaded)
         scale = request.guidance_scale or self._guidance_scale
         began = self._clock()
         solver = self.solver(request.steps, size, request.skipped_steps)
         if request.begun:
             try:
                 row = self._resumed(new, size, solver, scale)
+                row.given = given
             except (SafetensorError, KeyError, TypeError) as error:  # cut off, or something is missing in it
                 raise BadCheckpoint(f"unreadable ({type(error).__name__}: {error})") from error
             spent.resume_ns += self._clock() - began
@@ -87,7 +90,7 @@ class Beginner:
         positive, negative = self.images.beside(request, *self._embeddings(request, scale))
         spent.text_encode_ns += self._clock() - began
         spent.image_hits += self.images.hits - hits
-        row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale)
+        row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale, given=given)
         generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
         if request.content.pictures:
             began = self._clock()
@@ -165,6 +168,7 @@ class Beginner:
         why = family.check(size)
         if why is not None:
             raise RequestError(why, code=BAD_INPUT)
+        check_chunk(request, family)
         for wrong, words in (
             (size.frames > 1 and not family.makes_videos, "this model makes pictures, no videos"),
             (said.form == "mp4" and not family.makes_videos, "this model makes pictures, no videos"),

@@ -22,7 +22,7 @@ def begin_decodes(rows: Sequence[Row], family: Family, stages: Stages) -> dict[i
     every row is decoded by itself, as are deterministic ones everywhere."""
     begun: dict[int, Callable[[], Frames]] = {}
     for group in _groups(rows, alone=stages.decodes_max > 1):
-        grids = [family.unpack(row.latents, row.size) for row in group]
+        grids = [row.whole(family.unpack(row.latents, row.size)) for row in group]
         size = group[0].size
         if len(group) == 1:
             begun[group[0].seq] = stages.decoding(grids[0], size)

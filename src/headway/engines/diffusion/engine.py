@@ -17,6 +17,7 @@ from headway.engines.diffusion.begin import Beginner, Spent
 from headway.engines.diffusion.decodes import begin_decodes
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Frames, Size, Work
+from headway.engines.diffusion.handed_on import Chunk, handed_on
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.outputs import finished, preview
@@ -36,6 +37,7 @@ class RunSettings(msgspec.Struct, frozen=True):
     cache_mb: int = 64  # of prompt embeddings
     tile_pixels: int | None = None  # frames above are decoded in tiles; None: only those that do not fit otherwise
     guidance_scale: float | None = None  # of a request that names none; None: the family's
+    chunks: tuple[Chunk, ...] = ()  # of streaming sessions that are to be served
 
 
 class DiffusionEngine:
@@ -252,7 +254,8 @@ class DiffusionEngine:
         try:
             if row.seq in decodes:
                 del self._rows[row.seq]
-                return finished(row, decodes[row.seq](), read_by(self._family.readers, row))
+                results = finished(row, decodes[row.seq](), read_by(self._family.readers, row))
+                return (*handed_on(row, self._loaded), *results)
             made = []
             if row.seq in plan.save:
                 began = self._now()

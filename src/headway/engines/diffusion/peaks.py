@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 import torch
+from msgspec.structs import astuple
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -109,13 +110,14 @@ class StateBytes(msgspec.Struct, frozen=True):
 
 
 def state_of(rows: Sequence[Row]) -> StateBytes:
-    """Of each row its latents, its solver with all that it remembers, embeddings, and what an edit needs. Storages that
-    several rows share count once for each: any of them may be the last."""
+    """Of each row its latents and those that it was given, its solver with all that it remembers, embeddings, and what
+    an edit needs. Storages that several rows share count once for each: any of them may be the last."""
     parts = [
-        (row.latents, vars(row.solver), row.positive, row.negative, row.edit and msgspec.structs.astuple(row.edit))
+        (row.latents, row.given, vars(row.solver), row.positive, row.negative, row.edit and astuple(row.edit))
         for row in rows
     ]
-    return StateBytes(sum(_bytes(part) for part in parts), sum(row.latents.nbytes for row in rows))
+    latents = sum(row.latents.nbytes + (0 if row.given is None else row.given.nbytes) for row in rows)
+    return StateBytes(sum(_bytes(part) for part in parts), latents)
 
 
 def _bytes(root: object) -> int:

@@ -29,19 +29,31 @@ class Row(msgspec.Struct):
     seq: int
     request: DiffusionRequest
     size: Size
-    latents: torch.Tensor
+    latents: torch.Tensor  # of frames that are given: without them
     solver: Solver
     positive: Embedding
     negative: Embedding | None
     guidance_scale: float
     done: int = 0
     edit: Edit | None = None
+    given: torch.Tensor | None = None  # clean grid latents of the frames that it goes on from, [1, ...]
     clean: torch.Tensor | None = None  # what the last step took the finished latents for; only where it is shown
 
     @property
     def is_deterministic(self) -> bool:
         """Computed as the pipeline alone would."""
         return self.request.deterministic
+
+    @property
+    def given_latents(self) -> torch.Tensor | None:
+        """Of the frames that it goes on from, for each of its videos."""
+        given = self.given
+        return None if given is None else given.expand(len(self.latents), *given.shape[1:])
+
+    def whole(self, grid: torch.Tensor) -> torch.Tensor:
+        """Grid latents of all its videos with those of given frames before them."""
+        given = self.given_latents
+        return grid if given is None else torch.cat([given, grid], 2)
 
 
 class BadCheckpoint(Exception):
@@ -52,8 +64,9 @@ def fingerprint(request: DiffusionRequest, model: bytes) -> str:
     """Hash of all that decides the latents of a request: what it says, and the weights it says it to."""
     content = request.content
     decisive: tuple[Any, ...] = (  # values of several types, only hashed
-        (content.prompt, content.negative_prompt, content.pictures, content.mask),
-        (request.steps, request.height, request.width, request.frames, request.seed, request.n),
+        (content.prompt, content.negative_prompt, content.pictures, content.mask, content.given),
+        (request.steps, request.height, request.width, request.seed, request.n),
+        (request.frames, request.given_frames),
         (request.guidance_scale, request.strength, request.solver),
     )
     if content.image_prompts:
@@ -94,7 +107,10 @@ def save(row: Row, model: bytes) -> bytes:
 
 def read(request: DiffusionRequest, model: bytes, device: torch.device) -> Saved:
     """Read a request's checkpoint. Raises BadCheckpoint where it is of another request, model or format."""
-    words = _words(request.checkpoint)
+    try:
+        words = words_of(request.checkpoint)
+    except ValueError as error:
+        raise BadCheckpoint(str(error)) from error
     if words.get("format") != FORMAT:
         raise BadCheckpoint(f"format {words.get('format')!r}, this engine reads {FORMAT!r}")
     if words["request"] != fingerprint(request, model):
@@ -106,12 +122,12 @@ def read(request: DiffusionRequest, model: bytes, device: torch.device) -> Saved
     return Saved(done, json.loads(words["solver"]), {name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def _words(body: bytes) -> dict[str, str]:
-    """The metadata of safetensors bytes: a JSON header behind its length."""
+def words_of(body: bytes) -> dict[str, str]:
+    """The metadata of safetensors bytes: a JSON header behind its length. Raises ValueError."""
     try:
         length = int.from_bytes(body[:8], "little")
         header = json.loads(body[8 : 8 + length])
         words: dict[str, str] = header["__metadata__"]
     except (ValueError, KeyError, TypeError) as error:
-        raise BadCheckpoint(f"unreadable ({error})") from error
+        raise ValueError(f"unreadable ({error})") from error
     return words

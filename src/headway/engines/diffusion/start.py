@@ -6,6 +6,7 @@ import msgspec
 
 from headway.core.units import Ns
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
+from headway.engines.diffusion.handed_on import check_chunks
 from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.stage_pool import HostOrder, Role, SplitStages, StagePool
 from headway.engines.diffusion.stages import LocalStages
@@ -32,6 +33,7 @@ def start_engine(
         return StagePool(order, count)
 
     loaded = load(settings, only="denoise" if counts.text else None)
+    check_chunks(loaded.family, run.chunks)
     here = LocalStages(loaded.family, loaded.pipeline.vae, run.tile_pixels)
     if counts == StageCounts():
         return DiffusionEngine(loaded, run, clock, here)

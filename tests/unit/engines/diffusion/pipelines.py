@@ -204,6 +204,34 @@ def wan(boundary_ratio: float | None = None, patch_time: int = 1) -> Any:
     )
 
 
+def wan_laps() -> Any:
+    """One latent frame a frame, two of them a token: the form of `models/tiny/video`."""
+    pipe = wan(patch_time=2)
+    channels = 8
+    vae = diffusers.AutoencoderKLWan(
+        base_dim=16,
+        z_dim=channels,
+        dim_mult=[1],
+        num_res_blocks=0,
+        temperal_downsample=[],
+        latents_mean=[0.1] * channels,
+        latents_std=[0.5] * channels,
+        in_channels=3 * 8**2,
+        out_channels=3 * 8**2,
+        patch_size=8,
+        scale_factor_temporal=1,
+        scale_factor_spatial=8,
+    )
+    config = {**pipe.transformer.config, "patch_size": (2, 1, 1), "in_channels": channels, "out_channels": channels}
+    return diffusers.WanPipeline(
+        tokenizer=pipe.tokenizer,
+        text_encoder=pipe.text_encoder,
+        vae=vae.eval(),
+        transformer=diffusers.WanTransformer3DModel.from_config(config).eval(),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=6.0),
+    )
+
+
 PIPELINES: dict[str, Callable[[], Any]] = {
     "flux": flux,
     "flux-distilled": lambda: flux(guidance_embeds=True),
@@ -213,4 +241,5 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     "wan": wan,
     "wan2.2": lambda: wan(boundary_ratio=0.8),
     "wan-long-tokens": lambda: wan(patch_time=2),
+    "wan-laps": wan_laps,
 }

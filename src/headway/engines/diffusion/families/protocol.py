@@ -19,16 +19,18 @@ Embedding = Mapping[str, torch.Tensor]  # of one prompt: every tensor is [1, ...
 
 
 class Size(msgspec.Struct, frozen=True):
-    """Of the answer, in pixels and frames."""
+    """Of the answer, in pixels and frames. `given`: the first of `frames`, of which there are latents: not shown."""
 
     height: int
     width: int
     frames: int = 1
+    given: int = 0
 
 
 class Work(msgspec.Struct, frozen=True):
     """One forward pass. `timesteps` [pictures], as the scheduler counts them; `guidance` is the embedded one.
-    `image_scale`: how much image prompts count; None: the embedding holds none."""
+    `image_scale`: how much image prompts count; None: the embedding holds none. `given`: clean grid latents of the
+    frames that are given, [pictures, ...]; `latents` are of those after them."""
 
     latents: torch.Tensor
     timesteps: torch.Tensor
@@ -36,6 +38,7 @@ class Work(msgspec.Struct, frozen=True):
     size: Size
     guidance: torch.Tensor | None = None
     image_scale: float | None = None
+    given: torch.Tensor | None = None
 
 
 class Reader(msgspec.Struct, frozen=True, eq=False):
@@ -99,7 +102,7 @@ class Family(Protocol):
         ...
 
     def noise(self, size: Size, generator: torch.Generator) -> torch.Tensor:
-        """The noise of one picture, on the grid, drawn on the CPU."""
+        """The noise of one picture, on the grid, drawn on the CPU; of frames that are given there is none."""
         ...
 
     def pack(self, grid: torch.Tensor) -> torch.Tensor: ...
@@ -123,7 +126,8 @@ class Family(Protocol):
         ...
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
-        """Frames of finished latents, uint8 [pictures, frames, height, width, 3]."""
+        """Frames of finished latents, uint8 [pictures, frames, height, width, 3]. Latents of given frames come first,
+        and their frames are left out."""
         ...
 
 
@@ -162,3 +166,16 @@ class TakesImagePrompts(Protocol):
     """A family whose transformer an adapter can be loaded into."""
 
     image_adapter: ImageAdapter | None
+
+
+@runtime_checkable
+class TakesFrames(Protocol):
+    """A family whose videos go on from the latents of frames before, chunk by chunk (SPEC H5)."""
+
+    def check_chunk(self, frames: int, given: int, hand_on: int) -> str | None:
+        """Say why a chunk of `frames`, the first `given` of them, cannot hand on its last ones; None: it can."""
+        ...
+
+    def latents_of(self, frames: int, size: Size) -> tuple[int, ...]:
+        """Shape of the grid latents of so many frames of one video."""
+        ...
