@@ -217,6 +217,11 @@ class DiffusionRequest(msgspec.Struct, frozen=True, tag=True):
         )
 
     @property
+    def is_chunk(self) -> bool:
+        """Of a streaming session: another one comes before or after it, made by the same model."""
+        return self.given_frames > 0 or self.hand_on > 0
+
+    @property
     def chunk_fault(self) -> str | None:
         """Why it cannot be a chunk of a streaming session, in words; None: it can, or it is none."""
         given, frames, said = self.given_frames, self.frames, self.content

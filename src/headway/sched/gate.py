@@ -87,6 +87,8 @@ class Gate:
             return judged
         smaller = ways.smaller if "model" in request.allow_degrade else ()
         if isinstance(request, DiffusionRequest):
+            if request.is_chunk:  # latents are of one model
+                return judged
             return self._other_model(request, judged, (*ways.transfers, *smaller), at_ns)
         return msgspec.structs.replace(judged, verdict=self._elsewhere(request, judged.verdict, ways, smaller, at_ns))
 

@@ -12,7 +12,7 @@ from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.messages import Artifacts, Cancel, Finished, Refused, Submit
 from headway.core.reports import DenoiseMemory
-from headway.core.request import DiffusionRequest, FinishReason, Slo
+from headway.core.request import Content, DiffusionRequest, FinishReason, Slo
 from headway.cost.diffusion import left_ns
 from headway.sched.admission.quota import GpuSeconds, Quota
 from headway.sched.config import RouteConfig
@@ -109,6 +109,18 @@ def test_a_distilled_model_answers_in_its_own_number_of_steps_where_that_is_allo
     ((node, submit),) = made.sent(Submit)
     assert node == "rep-b"
     assert submit.request == replace(guided, model=ModelId("distilled"), steps=4, guidance_scale=0.0, passes=0)
+
+
+@pytest.mark.parametrize("chunk", [{"hand_on": 4}, {"given_frames": 4, "content": Content(given=b"x")}], ids=str)
+def test_a_chunk_of_a_session_stays_with_the_model_whose_latents_it_goes_on_from(chunk: dict[str, object]) -> None:
+    route = RouteConfig(fallbacks=("distilled",), transfers_to=("distilled",))  # SPEC H5
+    made = desk(FrontConfig(admission=PREDICTIVE, routes={"m": route}), queued_ns=100_000_000)
+    made.join("rep-b")
+    made.report("rep-b", role="diffusion", model="distilled", denoise_cost=replace(SLOW, steps=4))
+    made.arrive(replace(late("model"), **chunk))
+    (end,) = made.ends()
+    assert end.error is not None
+    assert (end.error.code, made.sent(Submit)) == ("slo_unattainable", [])
 
 
 def test_another_model_that_would_be_late_too_is_no_answer() -> None:
