@@ -70,11 +70,12 @@ def text(answer: Answer, width: int | None = None) -> str:
 
     Parts are in seconds for `cost_aware`; other policies score in units of their own.
     """
-    planned = f"{answer.output_tokens} output tokens planned with"
-    if answer.output_tokens_likely is None and not answer.output_tokens:
+    count = answer.output_tokens
+    planned = f"{count} output token{'' if count == 1 else 's'} planned with"
+    if answer.output_tokens_likely is None and not count:
         planned = "no output tokens"
     elif answer.output_tokens_likely is None:
-        planned += " (how many are likely is not known yet)"
+        planned += " at admission (how many are likely is not known yet: a policy may count with more)"
     head = (
         f"{answer.model}: {answer.prompt_tokens} prompt tokens, {planned}, "
         f"policy {answer.policy}; admission: {answer.verdict} ({answer.verdict_reason})"

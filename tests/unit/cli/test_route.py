@@ -100,7 +100,9 @@ def test_a_server_that_refuses_ends_with_one_line(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_length_that_nobody_knows_yet_is_not_told_as_a_prediction() -> None:
-    assert "20 output tokens planned with (how many are likely is not known yet)" in route.text(ANSWER)
+    words = "20 output tokens planned with at admission (how many are likely is not known yet: a policy may count with"
+    assert words in route.text(ANSWER)
+    assert ", 1 output token planned with" in route.text(msgspec.structs.replace(ANSWER, output_tokens=1))
     known = msgspec.structs.replace(ANSWER, output_tokens_likely=20)
     assert "20 output tokens planned with, policy" in route.text(known)
     picture = msgspec.structs.replace(ANSWER, output_tokens=0)
