@@ -70,6 +70,7 @@ class StageTimes(msgspec.Struct, frozen=True, gc=False):
     save_ns: Ns = 0  # of checkpoints; 0 where some were saved: the engine does not tell
     resume_ns: Ns = 0  # of rows that began from one
     image_hits: int = 0
+    image_encode_ns: Ns = 0  # of `text_encode_ns`, that of pictures beside the words
 
 
 class StagePeaks(msgspec.Struct, frozen=True):

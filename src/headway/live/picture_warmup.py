@@ -11,7 +11,6 @@ from headway.core.artifacts import StagePeaks, StageTimes
 from headway.core.errors import EngineError
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DiffusionRequest
-from headway.cost.diffusion import passes_of, step_ns
 from headway.cost.diffusion_memory import Peak, with_edit, with_image_prompt
 from headway.engines.synthetic.pictures import grid_png
 
@@ -41,7 +40,7 @@ class _Trial(msgspec.Struct, frozen=True):
     """The faster of two after a first, by stage in ns, and what the first held."""
 
     request: DiffusionRequest
-    text_ns: float
+    image_ns: float
     encode_ns: float
     denoise_ns: float
     peak: Peak | None
@@ -76,11 +75,9 @@ def with_image_prompts(bench: Bench, number: int, cost: DenoiseCoefficients, mem
         content = msgspec.structs.replace(request.content, image_prompts=(_picture(request, number),))
         return msgspec.structs.replace(request, content=content, image_prompts=1)
 
-    trial = _tried(bench, shown, number)
-    plain = msgspec.structs.replace(trial.request.shape, image_prompts=0)
-    more_ns = trial.text_ns - cost.text_ns * passes_of(cost, plain)
-    more = trial.denoise_ns / max(1.0, trial.request.steps * step_ns(cost, plain)) - 1.0
-    cost = msgspec.structs.replace(cost, image_prompt_ns=max(0.0, more_ns), image_prompt_share=max(0.0, more))
+    trial, plain = _tried(bench, shown, number), _tried(bench, bench.request, number + _RUNS)
+    more = trial.denoise_ns / max(1.0, plain.denoise_ns) - 1.0
+    cost = msgspec.structs.replace(cost, image_prompt_ns=trial.image_ns, image_prompt_share=max(0.0, more))
     return cost, memory if memory is None or trial.peak is None else with_image_prompt(memory, cost, trial.peak)
 
 
@@ -90,7 +87,7 @@ def _tried(bench: Bench, ask: Callable[[int], DiffusionRequest], first: int) -> 
     runs = [bench.timed(ask(number)) for number in range(first + 1, first + _RUNS)]
     return _Trial(
         request,
-        min(times.text_encode_ns * share for times, share in runs),
+        min(times.image_encode_ns * share for times, share in runs),
         min(times.vae_encode_ns * share for times, share in runs),
         min(times.denoise_ns * share for times, share in runs),
         None if peaks is None else Peak(request.shape, 1, peaks),

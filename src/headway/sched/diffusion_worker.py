@@ -108,6 +108,7 @@ class DiffusionWorker:
             return
         timing, rows_run = event.timing, self.machine.open_rows
         self.machine.holdings.caches(event.cached_bytes)
+        self.numbers.encoded(event.stages)
         self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
         failed = {failure.seq: failure for failure in (*event.failed, *_too_large(event.made))}

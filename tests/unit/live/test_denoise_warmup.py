@@ -243,12 +243,16 @@ def test_a_picture_to_begin_from_is_encoded_once_to_know_what_that_takes() -> No
 
 
 class Looking(SyntheticDenoiser):
-    """Takes 100 ns for words, 1000 ns for pictures beside them, and then a quarter more of every step."""
+    """Takes 1000 ns for pictures beside the words, and then a quarter more of every step."""
 
     def run(self, plan: DenoisePlan) -> Denoised:
         done = super().run(plan)
         count, steps = sum(new.request.image_prompts for new in plan.new), sum(row.count for row in plan.rows)
-        took = {"text_encode_ns": 100 + 1000 * count, "denoise_ns": steps * (400 + 100 * count)}
+        took = {
+            "text_encode_ns": 100 + 1000 * count,
+            "image_encode_ns": 1000 * count,
+            "denoise_ns": steps * (400 + 100 * count),
+        }
         assert done.stages is not None
         return msgspec.structs.replace(done, stages=msgspec.structs.replace(done.stages, **took))
 

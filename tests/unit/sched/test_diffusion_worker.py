@@ -204,12 +204,13 @@ def test_what_the_engine_failed_goes_back_to_the_front() -> None:  # vllm-omni P
 def test_the_evidence_says_where_the_time_went_and_that_every_device_was_busy() -> None:  # SPEC I1, H6, F3
     easel = Easel(DenoiseCost(replace(COST, devices=4)))
     easel.message(Submit(picture("req-1", steps=2), 1, number=1))
-    easel.step(stages=StageTimes(text_encode_ns=7, denoise_ns=20))
+    easel.step(stages=StageTimes(text_encode_ns=7, denoise_ns=20, image_hits=1))
     *_, finished = easel.step(stages=StageTimes(denoise_ns=20, vae_decode_ns=9))
     assert isinstance(finished, Finished)
     marks = finished.marks
     assert (marks.text_encode_ns, marks.vae_encode_ns, marks.vae_decode_ns) == (7, 0, 9)
     assert (marks.device_ns, marks.steps) == (4 * 80, 2)
+    assert easel.node.worker.numbers.counters()["image_cache_hits"] == 1  # SPEC G2
 
 
 def test_who_left_in_the_middle_of_a_step_leaves_its_share_to_nobody() -> None:  # SPEC H6

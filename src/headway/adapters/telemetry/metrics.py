@@ -201,6 +201,8 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
         ("headway_prefix_cache_hit_tokens", "prefix_hit_tokens", "Prompt tokens found in the prefix cache."),
         ("headway_prefix_cache_query_tokens", "prefix_query_tokens", "Prompt tokens looked up in the prefix cache."),
         ("headway_preemptions", "preemptions", "Sequences preempted."),
+        ("headway_text_embedding_hits", "text_cache_hits", "Prompts of pictures that were encoded before."),
+        ("headway_image_embedding_hits", "image_cache_hits", "Image prompts that were encoded before."),
         ("headway_step_rows", "step_rows", "Rows that steps computed, padding included."),
         ("headway_step_padded_rows", "step_padded_rows", "Rows of padding that steps computed."),
     ):

@@ -101,6 +101,15 @@ PANELS: Final = (
         (("{{model}} hashed {{hashed}}", _rate("headway_prefix_dispatches_total", "model, hashed")),),
         "Per second; without hashes routing cannot look at prefixes.",
     ),
+    Panel(
+        "Embedding cache hits",
+        "short",
+        (
+            ("words {{replica}}", _rate("headway_text_embedding_hits_total", "replica")),
+            ("pictures {{replica}}", _rate("headway_image_embedding_hits_total", "replica")),
+        ),
+        "Prompts and image prompts of pictures that were encoded before, per second.",
+    ),
     Panel("Preemptions", "short", (("{{replica}}", _rate("headway_preemptions_total", "replica")),), "Per second."),
     Panel(
         "Padding",

@@ -32,6 +32,7 @@ class Spent(msgspec.Struct):
     save_ns: Ns = 0
     resume_ns: Ns = 0
     image_hits: int = 0
+    image_encode_ns: Ns = 0
 
 
 class Beginner:
@@ -86,10 +87,11 @@ class Beginner:
                 raise BadCheckpoint(f"unreadable ({type(error).__name__}: {error})") from error
             spent.resume_ns += self._clock() - began
             return row
-        began, hits = self._clock(), self.images.hits
-        positive, negative = self.images.beside(request, *self._embeddings(request, scale))
+        began = self._clock()
+        positive, negative = self._embeddings(request, scale)
+        if request.image_prompts:
+            positive, negative = self._beside(request, (positive, negative), spent)
         spent.text_encode_ns += self._clock() - began
-        spent.image_hits += self.images.hits - hits
         row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale, given=given)
         generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
         if request.content.pictures:
@@ -128,6 +130,16 @@ class Beginner:
     def _embeddings(self, request: DiffusionRequest, scale: float) -> tuple[Embedding, Embedding | None]:
         found = [self._embedding(prompt, not request.deterministic) for prompt in self._prompts(request, scale)]
         return found[0], found[1] if len(found) > 1 else None
+
+    def _beside(
+        self, request: DiffusionRequest, words: tuple[Embedding, Embedding | None], spent: Spent
+    ) -> tuple[Embedding, Embedding | None]:
+        """With the image prompt."""
+        began, hits = self._clock(), self.images.hits
+        found = self.images.beside(request, *words)
+        spent.image_encode_ns += self._clock() - began
+        spent.image_hits += self.images.hits - hits
+        return found
 
     def _embedding(self, prompt: str, in_company: bool) -> Embedding:
         together = self._together if in_company else {}

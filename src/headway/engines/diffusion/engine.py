@@ -108,6 +108,7 @@ class DiffusionEngine:
             spent.save_ns,
             spent.resume_ns,
             spent.image_hits,
+            spent.image_encode_ns,
         )
         timing = StepTiming(launched, launched, self._now())
         return Denoised(timing, stages, tuple(made), tuple(self._failed), self.embeddings.bytes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from headway.core.artifacts import StageTimes
 from headway.core.ledger import AccountView
 from headway.core.reports import StepCoefficients
 from headway.sched.diffusion.machine import DiffusionMachine
@@ -19,6 +20,13 @@ class DiffusionNumbers:
 
     def __init__(self, machine: DiffusionMachine) -> None:
         self._machine = machine
+        self._text_hits = self._image_hits = 0
+
+    def encoded(self, stages: StageTimes | None) -> None:
+        """A plan is over, of whose prompts some were cached."""
+        if stages is not None:
+            self._text_hits += stages.text_hits
+            self._image_hits += stages.image_hits
 
     @property
     def waiting(self) -> int:
@@ -32,7 +40,12 @@ class DiffusionNumbers:
 
     def counters(self) -> Mapping[str, int]:
         """Monotonic counts."""
-        return {"denoise_steps": self._machine.steps, "preemptions": self._machine.preemptions}
+        return {
+            "denoise_steps": self._machine.steps,
+            "preemptions": self._machine.preemptions,
+            "text_cache_hits": self._text_hits,
+            "image_cache_hits": self._image_hits,
+        }
 
     def accounts(self) -> Sequence[AccountView]:
         """What it holds of its device, of the host and of its cache."""

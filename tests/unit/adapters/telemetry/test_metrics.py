@@ -40,6 +40,8 @@ COUNTERS = (
     ("prefix_hit_tokens", 32),
     ("prefix_query_tokens", 64),
     ("preemptions", 2),
+    ("image_cache_hits", 3),
+    ("text_cache_hits", 4),
     ("step_rows", 40),
     ("step_padded_rows", 10),
     ("steps", 4),
@@ -123,6 +125,8 @@ def test_reports_become_gauges_and_counters() -> None:
     assert got['headway_kv_blocks_used{replica="rep-0"}'] == 4
     assert got['headway_prefix_cache_hit_tokens_total{replica="rep-0"}'] == 32
     assert got['headway_preemptions_total{replica="rep-0"}'] == 2
+    assert got['headway_image_embedding_hits_total{replica="rep-0"}'] == 3
+    assert got['headway_text_embedding_hits_total{replica="rep-0"}'] == 4
     assert got['headway_step_rows_total{replica="rep-0"}'] == 40  # SPEC E1
     assert got['headway_step_padded_rows_total{replica="rep-0"}'] == 10
     assert got['headway_scheduler_step_seconds_sum{replica="rep-0"}'] == 1

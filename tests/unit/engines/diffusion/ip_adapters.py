@@ -1,4 +1,4 @@
-"""A random IP-Adapter for the tiny Flux, with its image encoder, as they are published."""
+"""A random IP-Adapter for a small Flux, with its image encoder, as they are published."""
 
 from pathlib import Path
 from typing import Any
@@ -7,22 +7,23 @@ import safetensors.torch
 import torch
 import transformers
 
-WIDTH, TOKENS, EMBEDDED = 32, 4, 24  # of the transformer; per picture; of the encoder
+TOKENS, EMBEDDED = 4, 24  # per picture; of the encoder
 
 
-def save_adapter(folder: Path, seed: int = 0) -> Path:
-    """`folder` with weights in XLabs' names, and `image_encoder` beside them."""
+def save_adapter(folder: Path, seed: int = 0, width: int = 32, blocks: int = 1) -> Path:
+    """`folder` with weights in XLabs' names for a transformer of that width, and `image_encoder` beside them."""
     torch.manual_seed(seed)
-    block = "double_blocks.0.processor.ip_adapter_double_stream_"
     weights = {
-        "ip_adapter_proj_model.proj.weight": torch.randn(TOKENS * WIDTH, EMBEDDED),
-        "ip_adapter_proj_model.proj.bias": torch.randn(TOKENS * WIDTH),
-        "ip_adapter_proj_model.norm.weight": torch.randn(WIDTH),
-        "ip_adapter_proj_model.norm.bias": torch.randn(WIDTH),
+        "ip_adapter_proj_model.proj.weight": torch.randn(TOKENS * width, EMBEDDED),
+        "ip_adapter_proj_model.proj.bias": torch.randn(TOKENS * width),
+        "ip_adapter_proj_model.norm.weight": torch.randn(width),
+        "ip_adapter_proj_model.norm.bias": torch.randn(width),
     }
-    for name in ("k_proj", "v_proj"):
-        weights[f"{block}{name}.weight"] = torch.randn(WIDTH, WIDTH)
-        weights[f"{block}{name}.bias"] = torch.randn(WIDTH)
+    for number in range(blocks):
+        for name in ("k_proj", "v_proj"):
+            stem = f"double_blocks.{number}.processor.ip_adapter_double_stream_{name}"
+            weights[f"{stem}.weight"] = torch.randn(width, width)
+            weights[f"{stem}.bias"] = torch.randn(width)
     folder.mkdir(parents=True)
     safetensors.torch.save_file(weights, folder / "ip_adapter.safetensors")
     encoder().save_pretrained(folder / "image_encoder")
