@@ -1,11 +1,13 @@
 """Streaming sessions against `headway serve` over real sockets, from the synthetic engine (SPEC H5)."""
 
 import base64
+import io
 import json
 import os
 import signal
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ import pytest
 from tests.e2e.serving import Server, children, serve, until
 
 SESSIONS = "/v1/videos/sessions"
+VIDEO = Path(__file__).parents[2] / "models/tiny/video"
 FAST, SLOW = "streamer", "slow"
 STEPS = 200  # of a slow chunk, of 50 ms each
 CHUNKED = "engine='synthetic', context_frames=4, chunk_frames=4"
@@ -181,3 +184,27 @@ def test_a_server_that_stops_tells_its_sessions(server: Server) -> None:
     assert error["error"]["code"] == "shutting_down"
     assert end == {"type": None}
     assert server.end() == 0
+
+
+@pytest.mark.skipif(find_spec("diffusers") is None, reason="diffusers is not installed: no real engine")
+def test_the_video_model_of_this_repository_goes_on_from_its_own_frames(tmp_path: Path) -> None:
+    # SPEC H5, F1
+    model = f"name='{FAST}', folder='{VIDEO}', fps=2, multiple=16, sizes=['64x64'], steps=2, edits=false"
+    chunks = "context_frames=4, chunk_frames=4, seconds=[4], scheduler={batch_max=1}"
+    sets = [part for one in ("model.replicas=0", f"diffusion=[{{{model}, {chunks}}}]") for part in ("--set", one)]
+    with serve(*sets, HEADWAY_STATE=str(tmp_path)) as server:
+        twice = [Stream(server, FAST, seconds=6.0, ahead=3, deterministic=True).rest() for _ in range(2)]
+        assert twice[0][-1] == {}
+        made = films(twice[0])
+        assert made == films(twice[1])
+        assert [len(frames_in(film)) for film in made] == [one["frames"] for one in twice[0][:-2]]
+        assert len(set(made)) == len(made) == 3
+        nothing_is_held(server)
+        while STREAMS:
+            STREAMS.pop().leave()
+
+
+def frames_in(film: bytes) -> list[object]:
+    av = pytest.importorskip("av")
+    with av.open(io.BytesIO(film)) as container:
+        return list(container.decode(video=0))
