@@ -114,6 +114,8 @@ def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -
         twice.append(films(events))
         until(lambda: stream.steps_done(9) == 4, "the last chunk has its evidence")  # noqa: B023  # asked at once
         assert stream.steps_done(0) == 4
+        evidence = json.loads(server.call(f"/v1/requests/{stream.id}-5/evidence")[1])
+        assert sum(evidence["segments"].values()) == pytest.approx(evidence["e2e_ms"], rel=0.01)  # SPEC I2
     assert twice[0] == twice[1]
     assert len(set(twice[0])) == 10
 
