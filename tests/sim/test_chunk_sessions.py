@@ -17,9 +17,10 @@ alone), 40 s apart. Measured, as asserted below:
 from collections.abc import Iterator, Sequence
 
 import pytest
+from msgspec.structs import replace
 from tests.sim.studios import EXACT, Studio
 
-from headway.core.ids import ModelId, RequestId, TenantId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.request import Content, DiffusionRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.diffusion.params import DiffusionParams, Preemption
@@ -130,3 +131,31 @@ def test_chunks_meet_their_playback_where_a_video_gives_way_to_the_least_slack(
 def test_nothing_is_lost_by_that(runs: dict[tuple[str, bool], Streamed]) -> None:
     ends = {max(record.ended_ns for record in run.studio.evidence()) for run in runs.values()}
     assert max(ends) - min(ends) < NS_PER_S  # the device has the same work, in another order
+
+
+def test_a_chunk_whose_replica_dies_goes_on_elsewhere_and_hands_on_what_it_would_have() -> None:  # SPEC F6
+    source = Streaming()
+    first = next(each.request for each in source.first() if each.request.id in source.chunks)
+    assert isinstance(first, DiffusionRequest)
+    given = latents_of(first, picture_alone(first))
+    chunks = [  # one for each replica
+        replace(
+            first,
+            id=RequestId(f"req-next-{number}"),
+            steps=20,
+            frames=NEW + CONTEXT,
+            given_frames=CONTEXT,
+            content=Content(f"next {number}", form="mp4", given=given),
+            save_every=2,
+        )
+        for number in range(2)
+    ]
+    pool = PoolParams(name="all", kind="diffusion", model=MODEL, replicas=2, truth=EXACT)
+    studio = Studio(pool)
+    studio.sim.at(2 * NS_PER_S, lambda _: studio.sim.kill(NodeId("rep-all-0")))
+    studio.run(chunks)
+    for chunk in chunks:
+        shown = [one for show in studio.streams[chunk.id].shown for one in show.made]
+        bodies = [one.body for one in shown if one.kind != "checkpoint"]
+        assert bodies == [latents_of(chunk, picture_alone(chunk)), picture_alone(chunk)]
+    assert dict(studio.front.recovery_figures())["resumed"] == 1

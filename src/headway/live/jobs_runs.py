@@ -211,7 +211,7 @@ class JobRuns:
                 await self._save(attempt, made, now_ns)
             elif made.kind == "preview":
                 await self._preview(attempt, request, made)
-            elif made.kind != "latents":  # a job is a whole: nothing goes on from it
+            else:
                 attempt.made[made.kind, made.index] = made
 
     def _progress(self, row: JobRow, state: JobState, done: int) -> None:

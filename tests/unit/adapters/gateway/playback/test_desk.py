@@ -129,3 +129,15 @@ def test_the_page_tells_of_every_field() -> None:
         fields = ANSWERS[f"POST /v1/videos/sessions, event `video.session.{name}`"]
         assert set(fields) == set(kind.__struct_fields__)
     assert set(ANSWERS["GET /v1/videos/sessions/{id}"]) == set(View.__struct_fields__)
+
+
+def test_a_model_says_whether_it_makes_chunks_and_of_how_many_frames() -> None:
+    async def test() -> None:
+        _status, listed = await Cinema().ask("GET", "/v1/models")
+        models = listed["data"]
+        assert isinstance(models, list)
+        told = {model["id"]: model.get("pictures", {}) for model in models}
+        assert (told[STREAMER]["context_frames"], told[STREAMER]["chunk_frames"]) == (4, 4)
+        assert "chunk_frames" not in told["filmer"]
+
+    on_leaps(test)
