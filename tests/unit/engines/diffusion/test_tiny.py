@@ -6,11 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from tests.unit.engines.diffusion.asks import asked, made, pixels, run, video
 
+from headway.core.errors import ConfigError
 from headway.core.request import Content
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
 from headway.engines.diffusion.loading import LoadSettings, load
+from headway.live.assemble import _load_pipeline
+from headway.live.config_diffusion import diffusion_spec
+from headway.live.config_tiny import tiny_models
 
 TINY = Path(__file__).parents[4] / "models" / "tiny"
 IMAGE, VIDEO = TINY / "image", TINY / "video"
@@ -79,3 +84,21 @@ def test_its_videos_are_those_of_unmodified_diffusers() -> None:
         output_type="np",
     ).frames[0]
     assert np.array_equal(kept[0][0], (theirs * 255).round().astype(np.uint8)[: request.frames])
+
+
+def test_the_video_model_is_loaded_for_the_chunks_that_its_configuration_names_and_for_no_others() -> None:
+    model = next(model for model in tiny_models(TINY) if model.fps)  # SPEC H5
+    pipeline = diffusion_spec(model).pipeline
+    assert pipeline is not None
+    assert pipeline.chunks == ((4, 0, 4), (8, 4, 4))
+    engine = _load_pipeline(pipeline, lambda: 0, lambda *_: None)
+    assert isinstance(engine, DiffusionEngine)
+    said = Content("a large red circle moves right on a white background", form="mp4")
+    how = {"height": 64, "width": 64, "fps": 2, "guidance_scale": 2.0, "hand_on": 4, "frames": 4}
+    latents, _film = made(engine, video(**how, content=said))
+    later = {**how, "frames": 8, "given_frames": 4, "content": structs.replace(said, given=latents.body)}
+    assert [one.kind for one in made(engine, video(**later, seed=6))] == ["latents", "video"]
+    odd = diffusion_spec(structs.replace(model, context_frames=3, chunk_frames=4)).pipeline
+    assert odd is not None
+    with pytest.raises(ConfigError, match="chunks of 4 frames, 0 of them given: hand_on of a chunk is 3"):
+        _load_pipeline(odd, lambda: 0, lambda *_: None)
