@@ -342,3 +342,13 @@ def test_words_that_another_process_encodes_have_a_picture_beside_them(
         assert made(one, shown())[0].body == made(painter(), shown())[0].body
     finally:
         one.close()
+
+
+# SPEC F1: diffusers loads the projection in float32, and on the CPU
+def test_in_bfloat16_all_of_the_adapter_is(saved: Save, adapter: Path) -> None:
+    settings = LoadSettings(saved("flux"), device="cpu", dtype="bfloat16", adapter=AdapterSettings(adapter))
+    found = load(settings)
+    made(DiffusionEngine(found, RunSettings(), lambda: 0), shown())
+    pipe = found.pipeline
+    parts = (pipe.image_encoder, pipe.transformer.encoder_hid_proj, pipe.transformer.transformer_blocks[0].attn)
+    assert {parameter.dtype for part in parts for parameter in part.parameters()} == {torch.bfloat16}
