@@ -156,6 +156,7 @@ def _load_pipeline(
         from headway.engines.diffusion.engine import RunSettings
         from headway.engines.diffusion.ip_adapter import adapter_settings
         from headway.engines.diffusion.loading import LoadSettings
+        from headway.engines.diffusion.stage_process import Patience
         from headway.engines.diffusion.start import StageCounts, start_engine
     except ImportError as error:
         raise ConfigError(
@@ -166,7 +167,9 @@ def _load_pipeline(
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)
     adapter = adapter_settings(pipeline.ip_adapter, pipeline.image_encoder)
     settings = msgspec.structs.replace(settings, adapter=adapter)
-    counts = StageCounts(pipeline.text_processes, pipeline.decode_processes)
+    watch = pipeline.stage_watchdog
+    patience = None if watch is None else Patience(watch.factor, watch.floor_s, watch.load_s)
+    counts = StageCounts(pipeline.text_processes, pipeline.decode_processes, patience)
     run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale, pipeline.chunks)
     engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)

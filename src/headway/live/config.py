@@ -32,7 +32,8 @@ from headway.live.config_checks import (
     located,
     without_effect,
 )
-from headway.live.config_diffusion import DiffusionSettings, check_diffusion, sizes_told
+from headway.live.config_diffusion import DiffusionSettings
+from headway.live.config_diffusion_checks import check_diffusion, sizes_told
 from headway.live.config_graphs import capturable
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import LEFT_OUT_REASON, DiscoverySettings, Names, check_models, is_left_out

@@ -1,6 +1,5 @@
 """Models that make pictures and videos: `[[diffusion]]`. What they take of a client, and how their replicas compute."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -8,22 +7,18 @@ import msgspec
 
 from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
-from headway.core.artifacts import CARRIED_BYTES_MAX
-from headway.core.errors import ConfigError
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
-from headway.cost.diffusion_belief import DenoiseCost
 from headway.engines.synthetic.denoise import DenoiserParams
-from headway.live.adapter_paths import absolute, check_adapter
-from headway.live.chunk_sizes import check_chunks, chunks_of
+from headway.live.adapter_paths import absolute
+from headway.live.chunk_sizes import chunks_of
 from headway.live.denoise_warmup import Probes
-from headway.live.pipeline_sizes import check_size, default_size, sides_of
+from headway.live.pipeline_sizes import default_size, sides_of
 from headway.live.size_pools import SizePool
 from headway.live.spec import DiffusionSpec, PipelineSpec
-from headway.sched.diffusion.params import DiffusionParams, check, largest_batch, order_policy
+from headway.sched.diffusion.params import DiffusionParams, StageWatchdog, largest_batch
 from headway.sched.diffusion.warming import Stock
 
-_PICTURE_BYTES: Final = 3.375  # of a pixel that no encoder makes smaller: a byte per colour, and an eighth more
 _SYNTHETIC_SIZE: Final = "64x64"
 _PATCH: Final = 16  # pixels of a token of the synthetic engine, each way
 _MIB: Final = 1 << 20
@@ -60,6 +55,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     memory_mb: Count | None = None  # of a replica, for its work beside the weights; unset: its share of what is there
     text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
     decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
+    stage_watchdog: StageWatchdog | None = StageWatchdog()  # of those processes; null: they may hang for ever
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
     pools: tuple[SizePool, ...] = ()  # of the replicas, by size, their numbers adding up; empty: each takes every size
     size: Name | None = None  # of a request that names none: WIDTHxHEIGHT; unset: first of sizes, else the pipeline's
@@ -92,73 +88,6 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         """Of a request that names none. Raises ConfigError where it was left out and the pipeline does not tell."""
         named = self.size or next(iter(self.sizes), None) or (_SYNTHETIC_SIZE if self.folder is None else None)
         return named or default_size(Path(self.folder or "").expanduser(), self.pixels_max, self.multiple)
-
-
-def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False) -> None:
-    """Raise ConfigError for what cannot be served, naming the key. `moves`: replicas may change their pool."""
-    if moves and all(len(model.pools) < 2 for model in models):
-        raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
-    for number, model in enumerate(models):
-        key = f"diffusion[{number}]"
-        if (model.engine == "torch") is (model.folder is None):
-            hint = "name the folder of a diffusers pipeline" if model.folder is None else "leave it out"
-            raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
-        if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
-            raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
-        for name, sizes in (("size", (model.usual_size,)), ("sizes", model.sizes)):
-            for size in sizes:
-                check_size(f"{key}.{name}", size, model.multiple, model.side_min, model.pixels_max)
-        if model.sizes and model.usual_size not in model.sizes:
-            raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
-        if model.folder is None and model.text_processes + model.decode_processes:
-            raise ConfigError(
-                f"{key}.text_processes and decode_processes need {key}.engine = 'torch': stages of a model"
-            )
-        if not model.fps and model.pixels_max * _PICTURE_BYTES > CARRIED_BYTES_MAX:
-            raise ConfigError(
-                f"{key}.pixels_max = {model.pixels_max}: a picture of so many may have more bytes than processes hand "
-                f"each other ({CARRIED_BYTES_MAX}); lower it to {int(CARRIED_BYTES_MAX / _PICTURE_BYTES)}"
-            )
-        if model.steps > model.steps_max:
-            raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
-        if model.masks and not model.edits:
-            raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
-        check_adapter(key, model.ip_adapter, model.image_encoder, is_able=model.folder is not None and not model.fps)
-        if not model.seconds:
-            raise ConfigError(f"{key}.seconds is empty; name at least one length")
-        check_chunks(key, model.context_frames, model.chunk_frames, model.fps)
-        _check_pools(f"{key}.pools", model)
-        belief = DenoiseCost(believed_cost(model))
-        try:
-            check(model.scheduler, belief)
-            order_policy(model.scheduler, belief)
-        except ConfigError as error:
-            raise ConfigError(f"in {key}.scheduler: {error}") from None
-
-
-def sizes_told(models: Sequence[DiffusionSettings]) -> list[tuple[str, str, str]]:
-    """Key, value and reason of every usual size that was left out, for people."""
-    whys = {True: "the first of sizes", False: "what its pipeline makes, within pixels_max"}
-    left_out = [(n, model) for n, model in enumerate(models) if model.size is None and model.folder is not None]
-    return [(f"diffusion[{n}].size", model.usual_size, whys[bool(model.sizes)]) for n, model in left_out]
-
-
-def _check_pools(key: str, model: DiffusionSettings) -> None:
-    """Every replica is in one pool, and every named shape is taken by one."""
-    if not model.pools:
-        return
-    count = sum(pool.replicas for pool in model.pools)
-    if count != model.replicas:
-        raise ConfigError(f"{key} have {count} replicas and replicas = {model.replicas}; let them add up")
-    if model.scheduler.pixels_min or model.scheduler.pixels_max is not None:
-        raise ConfigError(f"{key} and scheduler.pixels_min, pixels_max say the same thing; leave the latter out")
-    for pool in model.pools:
-        if pool.pixels_max is not None and pool.pixels_min > pool.pixels_max:
-            raise ConfigError(f"{key}: pixels_min = {pool.pixels_min} is above pixels_max = {pool.pixels_max}")
-    for shape, _ in probes_of(model).batches:
-        if not any(pool.takes(shape) for pool in model.pools):
-            size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {shape.pixels} pixels"
-            raise ConfigError(f"{key}: none takes {size}, which size, sizes and seconds name")
 
 
 def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
@@ -219,6 +148,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
         own = tuple(batch for batch in probes.batches if pool.takes(batch[0]))
         probes = msgspec.structs.replace(probes, batches=own)
         scheduler = msgspec.structs.replace(scheduler, pixels_min=pool.pixels_min, pixels_max=pool.pixels_max)
+    scheduler = _waiting_for_stages(model, scheduler)
     if model.folder is None:
         return DiffusionSpec(scheduler, denoiser_params(model), cost, stock=stock, memory=believed_memory(model))
     return DiffusionSpec(
@@ -240,10 +170,20 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             pictures_max=scheduler.batch_max,
             sharers=sharers,
             chunks=chunks_of(picture_card(model, 0).pictures),
+            stage_watchdog=model.stage_watchdog,
         ),
         probes=probes if probes.batches else None,
         stock=stock,
     )
+
+
+def _waiting_for_stages(model: DiffusionSettings, scheduler: DiffusionParams) -> DiffusionParams:
+    """A plan in which a stage process is replaced is no stuck engine."""
+    watchdog, stages = scheduler.watchdog, model.stage_watchdog
+    if watchdog is None or stages is None or not model.text_processes + model.decode_processes:
+        return scheduler
+    more_s = max(watchdog.more_s, stages.more_s)
+    return msgspec.structs.replace(scheduler, watchdog=msgspec.structs.replace(watchdog, more_s=more_s))
 
 
 def probes_of(model: DiffusionSettings) -> Probes:

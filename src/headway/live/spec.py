@@ -11,7 +11,7 @@ from headway.core.units import Ns
 from headway.cost.llm import StepCostParams
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.denoise_warmup import Probes
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, StageWatchdog
 from headway.sched.diffusion.warming import Stock
 from headway.sched.executor.buckets import Buckets
 from headway.sched.llm.params import LlmParams
@@ -110,6 +110,7 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     ip_adapter: str | None = None  # that takes image prompts
     image_encoder: str | None = None  # of it; None: where it usually is
     chunks: tuple[tuple[int, int, int], ...] = ()  # of streaming sessions: frames, given ones, those handed on
+    stage_watchdog: StageWatchdog | None = None  # None: processes of stages may hang for ever
 
 
 class DiffusionSpec(msgspec.Struct, frozen=True):

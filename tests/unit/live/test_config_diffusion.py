@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.live.test_config_models import given
 
 from headway.core.errors import ConfigError
@@ -22,7 +23,7 @@ from headway.live.config_diffusion import (
 )
 from headway.live.launch import find_models, plan
 from headway.live.size_pools import SizePool
-from headway.sched.diffusion.params import DiffusionParams, ShapeCap
+from headway.sched.diffusion.params import DiffusionParams, ShapeCap, StageWatchdog, Watchdog
 
 PAINTER = "{engine='synthetic', name='painter', replicas=2, edits=false}"
 TWO = f"diffusion=[{PAINTER}, {{engine='synthetic', name='filmer', fps=4, seconds=[4]}}]"
@@ -80,6 +81,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', ip_adapter='x'", "diffusion[0].ip_adapter = 'x' needs diffusion[0].folder"),
         ("name='a', image_encoder='x'", "belongs to diffusion[0].ip_adapter, which is unset"),
         ("name='a', image_prompt_scale=3", "image_prompt_scale"),
+        ("name='a', stage_watchdog={factor=6}", "above half of diffusion[0].scheduler.watchdog.factor = 10"),
         ("fps=3", "name"),
     ],
 )
@@ -115,6 +117,16 @@ def test_an_adapter_is_told_to_clients_and_to_the_replica(tmp_path: Path) -> Non
         assert spec.pipeline is not None
         assert spec.probes is not None
         assert (spec.pipeline.ip_adapter, spec.probes.image_prompts) == (has.ip_adapter, has is model)
+
+
+def test_a_plan_may_take_as_long_as_a_stage_that_is_replaced() -> None:
+    # SPEC G1
+    model = DiffusionSettings(name="a", folder="x", size="64x64", decode_processes=1)
+    watchdog = diffusion_spec(model).machine.watchdog
+    assert watchdog is not None
+    assert watchdog.more_s == StageWatchdog().more_s == 180.0
+    for other in (replace(model, decode_processes=0), replace(model, stage_watchdog=None)):
+        assert diffusion_spec(other).machine.watchdog == Watchdog()
 
 
 def test_every_shape_that_is_named_is_run_before_ready() -> None:

@@ -227,7 +227,7 @@ def test_who_left_in_the_middle_of_a_step_leaves_its_share_to_nobody() -> None: 
 
 
 def test_an_engine_that_is_stuck_gives_all_back_and_asks_to_be_started_anew() -> None:  # ComfyUI#3670
-    watchdog = Watchdog(factor=2.0, floor_s=1.0)
+    watchdog = Watchdog(factor=2.0, floor_s=0.75, more_s=0.25)
     easel = Easel(DenoiseCost(COST), DiffusionParams(batch_max=1, watchdog=watchdog))
     for number in (1, 2):
         easel.message(Submit(picture(f"req-{number}"), 1, number=number))

@@ -17,13 +17,15 @@ import torch
 from headway.engines.diffusion.families.protocol import Frames
 from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.memory import is_out_of_memory, release
+from headway.engines.diffusion.orphans import end_with_parent
 from headway.engines.diffusion.peaks import counter_of, held_of, seen_bytes
-from headway.engines.diffusion.stage_pool import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
+from headway.engines.diffusion.stage_wire import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
 from headway.engines.diffusion.stages import LocalStages, embeddings_to, frames_to, from_bytes
 
 
 def read_order() -> HostOrder:
     """The order on stdin; afterwards a thread ends this process when stdin closes."""
+    end_with_parent()
     stdin = sys.stdin.buffer
     order = msgspec.msgpack.decode(stdin.read(int.from_bytes(stdin.read(4), "big")), type=HostOrder)
 

@@ -226,7 +226,8 @@ class DiffusionMachine:
         watchdog = self.params.watchdog
         if watchdog is None or believed_ns is None:
             return None
-        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns))
+        least_ns, more_ns = ns_from_s(watchdog.floor_s), ns_from_s(watchdog.more_s)
+        return max(least_ns, round(watchdog.factor * believed_ns)) + more_ns
 
     def take_pixels(self, least: int, most: int | None) -> None:
         """Take requests of so many pixels from now on (SPEC F5); those that are here stay."""

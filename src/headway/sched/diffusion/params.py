@@ -38,6 +38,21 @@ class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     factor: Annotated[float, msgspec.Meta(gt=1)] = 10.0  # times what its plan was believed to take
     floor_s: Annotated[float, msgspec.Meta(ge=0)] = 120.0  # but not before; a first plan of a shape may compile
+    more_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # added; with stage processes what `stage_watchdog` may take
+
+
+class StageWatchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a process that encodes text or decodes counts as hung: it is killed and started anew. What it did fails its
+    request, which goes on elsewhere; a decode is done once more first, its steps are paid."""
+
+    factor: Annotated[float, msgspec.Meta(gt=1)] = 5.0  # times what such a call is estimated to take
+    floor_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # but not before
+    load_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0  # to load its weights; its first call may take as long
+
+    @property
+    def more_s(self) -> float:
+        """What a plan may take longer because one hung: it was waited for, replaced, and its work done again."""
+        return 2 * self.floor_s + self.load_s
 
 
 class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
