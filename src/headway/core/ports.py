@@ -104,6 +104,11 @@ class CountsMemory(Protocol):
         """Requests that are decoded beside each other."""
         ...
 
+    @property
+    def joined_pixels_max(self) -> int:
+        """Pixels of requests that are decoded in one pass; 0: each is by itself."""
+        ...
+
     def stage_bytes(self) -> int:
         """What processes of stages hold before they work. Waits until they have loaded their weights."""
         ...

@@ -84,7 +84,9 @@ def working_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Dif
     if size == 1:
         memory = msgspec.structs.replace(memory, pictures_max=pass_max(memory, cost, request))
     passes = step_bytes(memory, cost, shape, size * request.n)
-    decodes = min(size, memory.decodes_max) * decode_bytes(memory, shape, request.n)
+    at_once = min(size, memory.decodes_max)  # beside each other, or in one pass
+    joined = min(size, memory.joined_pixels_max // (shape.pixels * request.n)) if at_once == 1 else 1
+    decodes = at_once * decode_bytes(memory, shape, request.n * max(1, joined))
     return max(begin_bytes(memory, request), passes, decodes)
 
 
@@ -141,6 +143,7 @@ class Limits(msgspec.Struct, frozen=True):
     tile_pixels: int | None = None
     joined_tokens_max: int | None = None
     decodes_max: int = 1
+    joined_pixels_max: int = 0
 
 
 def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | None = None) -> DenoiseMemory:
@@ -160,6 +163,7 @@ def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | No
         tile_pixels=tile_pixels,
         joined_tokens_max=joined,
         decodes_max=limits.decodes_max,
+        joined_pixels_max=limits.joined_pixels_max,
         held_step=SCHEDULE_BYTES,
         latent_token=max(
             (one.bytes.latent_bytes / size for size, one in zip(latents, peaks, strict=True)), default=0.0

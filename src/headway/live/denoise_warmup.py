@@ -146,7 +146,7 @@ def warm_up_denoiser(
 def _limits(engine: DenoiseEngine) -> Limits:
     if not isinstance(engine, CountsMemory):
         return Limits()
-    return Limits(engine.tile_pixels, engine.joined_tokens_max, engine.decodes_max)
+    return Limits(engine.tile_pixels, engine.joined_tokens_max, engine.decodes_max, engine.joined_pixels_max)
 
 
 def _check_room(

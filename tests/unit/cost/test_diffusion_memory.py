@@ -83,6 +83,15 @@ def test_processes_of_a_stage_decode_beside_each_other() -> None:
     assert needed == [size * STATE + min(2, size) * 3 * 4096 for size in (1, 2, 3)]
 
 
+# SPEC F4
+def test_requests_that_are_decoded_in_one_pass_hold_what_all_of_them_take() -> None:
+    memory = replace(MEMORY, joined_pixels_max=2 * 4096)
+    needed = [needed_bytes(memory, COST, picture("req-1"), size) for size in (1, 2, 3, 8)]
+    assert needed == [size * STATE + min(2, size) * 3 * 4096 for size in (1, 2, 3, 8)]
+    smaller = replace(MEMORY, joined_pixels_max=4095)
+    assert needed_bytes(smaller, COST, picture("req-1"), 2) == 2 * STATE + 3 * 4096
+
+
 def test_nothing_is_refused_where_nobody_can_tell() -> None:
     large = picture("req-1", size=2048)
     assert not fits(MEMORY, COST, large)

@@ -183,7 +183,7 @@ class Counting(SyntheticDenoiser):
     """Holds 10 bytes per token of what it steps, and 3 per pixel of what it decodes."""
 
     tile_pixels = joined_tokens_max = None
-    decodes_max = 1
+    decodes_max, joined_pixels_max = 1, 0
 
     def stage_bytes(self) -> int:
         return 0
@@ -317,7 +317,7 @@ def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC 
 class Staged(Counting):
     """Its stages have processes that hold 150 bytes."""
 
-    decodes_max = 3
+    decodes_max, joined_pixels_max = 3, 0
 
     def stage_bytes(self) -> int:
         return 150

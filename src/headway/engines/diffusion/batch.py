@@ -1,6 +1,7 @@
 """Several rows in one step: their latents side by side, a timestep each, and the pass that guides."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ import torch
 
 from headway.cost.batch_sizes import parts_of
 from headway.engines.diffusion.families.protocol import Embedding, Family, Work
+from headway.engines.diffusion.faults import caught
 from headway.engines.diffusion.image_prompts import image_scale
 from headway.engines.diffusion.rows import Edit, Row
 
@@ -71,26 +73,52 @@ class Batcher:
         self._predictions = list(torch.split(self._prediction, batch.counts))
         return self._predictions
 
-    def step(self, rows: Sequence[Row], predictions: Sequence[torch.Tensor], shown: Collection[int]) -> None:
+    def step(
+        self, rows: Sequence[Row], predictions: Sequence[torch.Tensor], shown: Collection[int]
+    ) -> list[tuple[Row, Exception]]:
         """Latents after the step that these are the predictions of. Rows of one way through the noise make it together,
-        with the bits of each alone. `shown`: sequences that keep what they take the finished latents for."""
-        first, before = rows[0], [row.latents for row in rows]
-        if predictions is self._predictions and self._prediction is not None and self._latents is not None:
-            after = first.solver.step(self._prediction, self._latents, first.done)
-            for row in rows[1:]:
-                row.solver.follow(first.solver)
-            self._latents = after
-            self._views = list(torch.split(after, [len(latents) for latents in before]))
-        else:
+        with the bits of each alone. `shown`: sequences that keep what they take the finished latents for.
+
+        Returns whose step went wrong."""
+        wrong: list[tuple[Row, Exception]] = []
+        before = [row.latents for row in rows]
+        views = self._stepped_together(rows, predictions)
+        if views is None:
             self._latents = None
-            steps = zip(rows, predictions, before, strict=True)
-            self._views = [row.solver.step(prediction, latents, row.done) for row, prediction, latents in steps]
-        for row, prediction, latents, view in zip(rows, predictions, before, self._views, strict=True):
-            row.latents = view
-            row.clean = row.solver.clean(prediction, latents, row.done) if row.seq in shown else None
-            if row.edit is not None:
-                row.latents = _blended(row, row.edit)
-            row.done += 1
+            views = [None] * len(rows)
+            for place, row in enumerate(rows):
+                with caught(partial(_note, wrong, row)):
+                    views[place] = row.solver.step(_own(predictions[place]), row.latents, row.done)
+        for row, prediction, latents, view in zip(rows, predictions, before, views, strict=True):
+            if view is None:
+                continue
+            with caught(partial(_note, wrong, row)):
+                row.latents = view
+                row.clean = row.solver.clean(prediction, latents, row.done) if row.seq in shown else None
+                if row.edit is not None:
+                    row.latents = _blended(row, row.edit)
+                row.done += 1
+        self._views = [] if wrong else [view for view in views if view is not None]
+        return wrong
+
+    def _stepped_together(
+        self, rows: Sequence[Row], predictions: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor | None] | None:
+        """The latents of each after one step of all; None: they make it apart."""
+        first, together, joint = rows[0], self._latents, self._prediction
+        if predictions is not self._predictions or joint is None or together is None:
+            return None
+        wrong: list[Exception] = []
+        with caught(wrong.append):
+            after = first.solver.step(joint, together, first.done)
+        if wrong:
+            if len(rows) > 1:  # what such solvers remember is a number, the same in all of them
+                first.solver.follow(rows[1].solver)
+            return None
+        for row in rows[1:]:
+            row.solver.follow(first.solver)
+        self._latents = after
+        return list(torch.split(after, [len(row.latents) for row in rows]))
 
     def _inputs(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
         """Latents as the model takes them, and timesteps."""
@@ -147,6 +175,18 @@ def alike(family: Family, rows: Sequence[Row]) -> list[list[Row]]:
     return list(groups.values())
 
 
+def owned(rows: Collection[Row]) -> None:
+    """Rows of a step share the storage of their latents; those whose company has gone are given their own."""
+    needed: dict[int, int] = {}
+    for row in rows:
+        key = row.latents.untyped_storage().data_ptr()
+        needed[key] = needed.get(key, 0) + row.latents.nbytes
+    for row in rows:
+        storage = row.latents.untyped_storage()
+        if storage.nbytes() > needed[storage.data_ptr()]:
+            row.latents = row.latents.clone()
+
+
 def stack(embeddings: Sequence[Embedding], counts: Sequence[int]) -> Embedding:
     """Embeddings side by side, each as often as its row has pictures; shorter prompts are padded and masked."""
     lengths = {embedding["prompt"].shape[1] for embedding in embeddings}
@@ -183,6 +223,15 @@ def _is_one_way(rows: Sequence[Row]) -> bool:
     """Whether the rows are at the same step of the same way through the noise."""
     first = rows[0]
     return all(row.done == first.done and row.solver.is_like(first.solver) for row in rows[1:])
+
+
+def _note(wrong: list[tuple[Row, Exception]], row: Row, error: Exception) -> None:
+    wrong.append((row, error))
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """What a solver keeps of it holds no more than itself."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:

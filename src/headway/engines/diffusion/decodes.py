@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from headway.engines.diffusion.families.protocol import Family, Frames, Size
+from headway.engines.diffusion.faults import caught
 from headway.engines.diffusion.memory import release
 from headway.engines.diffusion.rows import Row
 from headway.engines.diffusion.stages import Stages
@@ -22,14 +23,28 @@ def begin_decodes(rows: Sequence[Row], family: Family, stages: Stages) -> dict[i
     every row is decoded by itself, as are deterministic ones everywhere."""
     begun: dict[int, Callable[[], Frames]] = {}
     for group in _groups(rows, alone=stages.decodes_max > 1):
-        grids = [row.whole(family.unpack(row.latents, row.size)) for row in group]
+        grids: list[tuple[Row, torch.Tensor]] = []
+        for row in group:
+            with caught(partial(_refuse, begun, row)):
+                grids.append((row, row.whole(family.unpack(row.latents, row.size))))
         size = group[0].size
-        if len(group) == 1:
-            begun[group[0].seq] = stages.decoding(grids[0], size)
+        if len(grids) == 1:
+            row, grid = grids[0]
+            with caught(partial(_refuse, begun, row)):
+                begun[row.seq] = stages.decoding(grid, size)
             continue
-        joint = _Joint(grids, size, stages)
-        begun.update({row.seq: partial(joint.frames, place) for place, row in enumerate(group)})
+        joint = _Joint([grid for _row, grid in grids], size, stages)
+        begun.update({row.seq: partial(joint.frames, place) for place, (row, _grid) in enumerate(grids)})
     return begun
+
+
+def _refuse(begun: dict[int, Callable[[], Frames]], row: Row, error: Exception) -> None:
+    """Its decode could not begin: whoever waits for it hears why."""
+
+    def wait() -> Frames:
+        raise error
+
+    begun[row.seq] = wait
 
 
 class _Joint:
@@ -50,18 +65,16 @@ class _Joint:
         return self._frames[place]
 
     def _try(self) -> None:
-        together = torch.cat(list(self._grids))
-        if together.dim() == 4:  # [pictures, channels, height, width], and no frames
-            together = together.contiguous(memory_format=torch.channels_last)
-        try:
+        with caught(lambda _error: release()):  # which row it is of shows when each is decoded alone
+            together = torch.cat(list(self._grids))
+            if together.dim() == 4:  # [pictures, channels, height, width], and no frames
+                together = together.contiguous(memory_format=torch.channels_last)
             frames = self._stages.decoding(together, self._size)()
-        except (RuntimeError, ValueError, MemoryError):  # which row it is of shows when each is decoded alone
-            release()
-            return
-        self._frames, begin = [], 0
-        for grid in self._grids:
-            self._frames.append(frames[begin : begin + len(grid)])
-            begin += len(grid)
+            parts, begin = [], 0
+            for grid in self._grids:
+                parts.append(frames[begin : begin + len(grid)])
+                begin += len(grid)
+            self._frames = parts
 
 
 def _groups(rows: Sequence[Row], alone: bool) -> list[list[Row]]:

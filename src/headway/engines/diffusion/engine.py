@@ -1,22 +1,23 @@
 """The diffusion engine: performs denoise plans on one pipeline, stage by stage and step by step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 import torch
 
-from headway.core.artifacts import BAD_CHECKPOINT, Denoised, Made, RowFailed, RowMade, StagePeaks, StageTimes
-from headway.core.errors import InvariantError, RequestError
+from headway.core.artifacts import Denoised, Made, RowFailed, RowMade, StagePeaks, StageTimes
+from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, NewDenoise, StepTiming
 from headway.core.ports import DeviceMemory
-from headway.core.request import DenoiseShape
+from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
-from headway.engines.diffusion.batch import JOINED_TOKENS_MAX, Batcher, alike
+from headway.engines.diffusion.batch import JOINED_TOKENS_MAX, Batcher, alike, owned
 from headway.engines.diffusion.begin import Beginner, Spent
-from headway.engines.diffusion.decodes import begin_decodes
+from headway.engines.diffusion.decodes import JOINED_PIXELS_MAX, begin_decodes
 from headway.engines.diffusion.embeddings import EmbeddingCache
 from headway.engines.diffusion.families.protocol import Frames, Size, Work
+from headway.engines.diffusion.faults import caught, code_and_words
 from headway.engines.diffusion.handed_on import Chunk, handed_on
 from headway.engines.diffusion.loading import Loaded
 from headway.engines.diffusion.memory import is_out_of_memory, release
@@ -24,7 +25,7 @@ from headway.engines.diffusion.outputs import finished, preview
 from headway.engines.diffusion.peaks import PeakCount, StateBytes, counter_of, memory_of, peaks_of, state_of
 from headway.engines.diffusion.prompts import read_by
 from headway.engines.diffusion.room import PassRoom, no_room
-from headway.engines.diffusion.rows import BadCheckpoint, Row, save
+from headway.engines.diffusion.rows import Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
 
 MIB: Final = 1 << 20
@@ -56,6 +57,7 @@ class DiffusionEngine:
         self.tile_pixels = settings.tile_pixels
         apart_above = JOINED_TOKENS_MAX if loaded.family.pads_prompts else 0
         self.joined_tokens_max = None if loaded.family.pair == "joined" else apart_above
+        self.joined_pixels_max = JOINED_PIXELS_MAX if self.stages.decodes_max == 1 else 0
         self._count: PeakCount | None = None  # while what a plan holds is counted
         self._laps: list[tuple[int, int]] = []
         self._state = StateBytes()  # of its rows after its steps
@@ -78,6 +80,7 @@ class DiffusionEngine:
         try:
             for seq in plan.leave:
                 self._rows.pop(seq, None)
+            owned(self._rows.values())
             self._prepare(plan.new, spent)
             for new in plan.new:
                 self._begin(new, spent)
@@ -92,6 +95,7 @@ class DiffusionEngine:
             made = [RowMade(row.seq, things) for row in rows if (things := self._outputs(plan, row, decodes, spent))]
             spent.vae_decode_ns = self._now() - began - spent.save_ns
             self._lap()
+            owned(self._rows.values())
             is_void = False
         finally:
             if is_void:
@@ -175,20 +179,12 @@ class DiffusionEngine:
 
     def _prepare(self, news: Sequence[NewDenoise], spent: Spent) -> None:
         """Whatever is wrong with a prompt is told of its row, which is encoded by itself then."""
-        try:
+        with caught(_released):
             self._beginner.prepare(news, spent)
-        except (RuntimeError, ValueError, MemoryError):
-            release()
 
     def _begin(self, new: NewDenoise, spent: Spent) -> None:
-        try:
+        with caught(lambda error: self._fault(new.seq, new.request, error, "could not begin")):
             self._rows[new.seq] = self._beginner.row(new, spent)
-        except RequestError as error:
-            self._fail(new.seq, error.code, str(error))
-        except BadCheckpoint as error:
-            self._fail(new.seq, BAD_CHECKPOINT, f"the checkpoint of request {new.request.id} does not fit: {error}")
-        except (RuntimeError, ValueError, MemoryError) as error:
-            self._fail(new.seq, *_told(error, f"request {new.request.id} could not begin"))
 
     def _rows_of(self, plan: DenoisePlan) -> list[Row]:
         over = {failure.seq for failure in self._failed}
@@ -225,22 +221,32 @@ class DiffusionEngine:
                 self._advance(group, plan)
             return
         most = self._room.most(rows, plan.pictures_max)
-        try:
+        wrong: list[Exception] = []
+        with caught(wrong.append):
             predictions = self._batcher.predict(rows, most)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            predictions = None
-        if predictions is None:
+        if wrong:
             self._batcher.forget()
+            self._again(rows, plan, most, wrong.pop())
+            return
+        self._room.ran(rows, most)
+        for row, error in self._batcher.step(rows, predictions, plan.show):
+            self._fault(row.seq, row.request, error, "failed in a step")
+
+    def _again(self, rows: Sequence[Row], plan: DenoisePlan, most: int | None, error: Exception) -> None:
+        """A pass failed, and no row is further for it. Without room: smaller ones. Else each row alone shows whose
+        fault it is."""
+        if is_out_of_memory(error):
+            error.__traceback__ = None  # which holds the failed pass's tensors
             release()
             if self._room.failed(rows, most):
                 self._advance(rows, plan)
             else:
                 self._fail(rows[0].seq, "out_of_memory", no_room(rows[0]))
-            return
-        self._room.ran(rows, most)
-        self._batcher.step(rows, predictions, plan.show)
+        elif len(rows) > 1:
+            for row in rows:
+                self._advance([row], plan)
+        else:
+            self._fault(rows[0].seq, rows[0].request, error, "failed in a step")
 
     def _decodes(self, rows: Sequence[Row]) -> dict[int, Callable[[], Frames]]:
         """Begin the decodes of all rows that are complete."""
@@ -248,26 +254,28 @@ class DiffusionEngine:
         return begin_decodes(complete, self._family, self.stages)
 
     def _outputs(
-        self, plan: DenoisePlan, row: Row, decodes: Mapping[int, Callable[[], Frames]], spent: Spent
+        self, plan: DenoisePlan, row: Row, decodes: dict[int, Callable[[], Frames]], spent: Spent
     ) -> tuple[Made, ...]:
+        made: list[Made] = []
         if row.seq not in self._rows:
             return ()
-        try:
+        with caught(lambda error: self._fault(row.seq, row.request, error, "could not be decoded")):
             if row.seq in decodes:
                 del self._rows[row.seq]
-                results = finished(row, decodes[row.seq](), read_by(self._family.readers, row))
+                read = read_by(self._family.readers, row)
+                results = finished(row, decodes.pop(row.seq)(), read)  # frames are not held while others are decoded
                 return (*handed_on(row, self._loaded), *results)
-            made = []
-            if row.seq in plan.save:
-                began = self._now()
-                made.append(Made("checkpoint", save(row, self._loaded.model_hash), steps=row.done))
-                spent.save_ns += self._now() - began
             if row.seq in plan.show and (shown := preview(row, self._family, self.stages)) is not None:
                 made.append(shown)
-            return tuple(made)
-        except (RuntimeError, ValueError, MemoryError) as error:
-            self._fail(row.seq, *_told(error, f"request {row.request.id} could not be decoded"))
-            return ()
+        with caught(lambda error: self._fault(row.seq, row.request, error, "could not be saved")):
+            if row.seq in plan.save and row.seq in self._rows:
+                began = self._now()
+                made.insert(0, Made("checkpoint", save(row, self._loaded.model_hash), steps=row.done))
+                spent.save_ns += self._now() - began
+        return tuple(made) if row.seq in self._rows else ()
+
+    def _fault(self, seq: int, request: DiffusionRequest, error: Exception, what: str) -> None:
+        self._fail(seq, *code_and_words(error, request, what))
 
     def _fail(self, seq: int, code: str, message: str) -> None:
         self._rows.pop(seq, None)
@@ -275,8 +283,5 @@ class DiffusionEngine:
         release()
 
 
-def _told(error: BaseException, words: str) -> tuple[str, str]:
-    """Code and message of a failure of one row."""
-    if is_out_of_memory(error):
-        return "out_of_memory", f"{words}: there is no room for it; ask for fewer or smaller pictures"
-    return "engine_failed", f"{words}: {type(error).__name__}: {error}"
+def _released(_error: Exception) -> None:
+    release()

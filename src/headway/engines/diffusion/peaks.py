@@ -111,13 +111,13 @@ class StateBytes(msgspec.Struct, frozen=True):
 
 def state_of(rows: Sequence[Row]) -> StateBytes:
     """Of each row its latents and those that it was given, its solver with all that it remembers, embeddings, and what
-    an edit needs. Storages that several rows share count once for each: any of them may be the last."""
+    an edit needs. What several share counts once: a row that outlives its company keeps none of it (`batch.owned`)."""
     parts = [
         (row.latents, row.given, vars(row.solver), row.positive, row.negative, row.edit and astuple(row.edit))
         for row in rows
     ]
     latents = sum(row.latents.nbytes + (0 if row.given is None else row.given.nbytes) for row in rows)
-    return StateBytes(sum(_bytes(part) for part in parts), latents)
+    return StateBytes(_bytes(parts), latents)
 
 
 def _bytes(root: object) -> int:

@@ -398,12 +398,12 @@ def test_pictures_that_are_not_decoded_together_are_decoded_in_halves(
     assert one.stages.tiled_decodes == 0  # type: ignore[attr-defined]  # stages of one process
 
 
-def test_another_error_of_a_pass_voids_the_plan_and_leaves_nothing(engine: Make) -> None:
+def test_another_error_of_a_pass_fails_its_row_and_leaves_nothing(engine: Make) -> None:
     one = engine("flux")
     run(one, [loose()], count=1)
     one._batcher.predict = lambda rows, most=None: (_ for _ in ()).throw(RuntimeError("shapes"))  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="shapes"):
-        _go_on(one, 1)
+    (failure,) = _go_on(one, 1).failed
+    assert (failure.code, failure.message) == ("engine_failed", "request req-1 failed in a step: RuntimeError: shapes")
     assert one.held == 0
 
 

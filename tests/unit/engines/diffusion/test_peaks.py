@@ -11,7 +11,7 @@ from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import Content, DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import rows_of
-from headway.cost.diffusion_memory import Limits, Peak, fitted, state_bytes, step_bytes
+from headway.cost.diffusion_memory import Limits, Peak, decode_bytes, fitted, state_bytes, step_bytes, working_bytes
 from headway.engines.diffusion.engine import DiffusionEngine
 from headway.engines.diffusion.families.protocol import Size
 from headway.engines.diffusion.peaks import StateBytes, TensorCount, held_of, peaks_of
@@ -71,6 +71,37 @@ def test_an_edit_of_a_part_holds_its_picture_noise_and_mask(engine: Make) -> Non
     for n in (1, 3):
         request = asked(n=n, content=content, strength=0.75)
         assert 1.0 <= state_bytes(found, cost, request) / waiting(painter, request) <= 1.15
+
+
+# SPEC F4: pictures decoded in one pass were believed to hold what one of them does, and each row to hold a whole batch.
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_a_batch_holds_what_is_believed(size: int, engine: Make) -> None:
+    painter, cost = engine("flux"), DenoiseCoefficients(0.0, 0.0, 0.0, 0.0, patch=4, text_tokens=16, passes=2)
+    limits = Limits(None, painter.joined_tokens_max, painter.decodes_max, painter.joined_pixels_max)
+    seen = [Peak(asked(n=n).shape, n, counted(painter, n=n, deterministic=False)[1]) for n in (1, 4)]
+    found = fitted(seen, cost, limits)
+    said = [Content(f"a circle of kind {k}", f"a square of kind {k}") for k in range(size)]  # embeddings may be shared
+    requests = [asked(deterministic=False, seed=k, content=each) for k, each in enumerate(said)]
+    rows = tuple(DenoiseRow(k, 0, STEPS, STEPS) for k in range(size))
+    new = tuple(NewDenoise(k, request) for k, request in enumerate(requests))
+    _, peaks = engine("flux").run_counted(DenoisePlan(1, 0, rows, 32, 32, new=new))
+    request = requests[0]
+    assert 1.0 <= size * state_bytes(found, cost, request) / peaks.held_bytes <= 1.15
+    assert decode_bytes(found, request.shape, size) == pytest.approx(peaks.decode_bytes, rel=0.2)
+    believed = working_bytes(found, cost, request, size)
+    assert believed == pytest.approx(max(peaks.begin_bytes, peaks.step_bytes, peaks.decode_bytes), rel=0.2)
+
+
+def test_a_row_that_outlives_its_company_holds_its_own_latents_only(engine: Make) -> None:
+    painter = engine("flux")
+    run(painter, [asked(deterministic=False, seed=k) for k in range(3)], count=2)
+    kept = [painter._rows[k].latents for k in (0, 1)]
+    assert kept[0].untyped_storage().nbytes() == 3 * kept[0].nbytes
+    rows = (DenoiseRow(0, 2, 1, STEPS),)
+    painter.run(DenoisePlan(2, 1, rows, 32, 32, leave=(2,)))
+    waits = painter._rows[1].latents
+    assert waits.untyped_storage().nbytes() == waits.nbytes
+    assert torch.equal(waits, kept[1])
 
 
 def sides(side: int) -> dict[str, int]:
