@@ -8,7 +8,7 @@ from headway.core.artifacts import RowFailed, RowMade, StageTimes
 from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
 from headway.core.messages import Message, TokenScores
 from headway.core.plans import StepTiming
-from headway.core.request import Request
+from headway.core.request import DenoiseShape, Request
 from headway.core.units import Ns
 
 
@@ -92,6 +92,15 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
     seq: int
     output: tuple[int, ...] | None = None  # all sampled tokens, when known: its full blocks become cacheable
+
+
+class WarmAsked(msgspec.Struct, frozen=True, tag=True):
+    """Control: an operator wants shapes to be run at a replica before anybody asks for them."""
+
+    at_ns: Ns
+    cause: str
+    node: NodeId
+    shapes: tuple[DenoiseShape, ...]
 
 
 class DrainAsked(msgspec.Struct, frozen=True, tag=True):
@@ -208,6 +217,7 @@ Event = (
     | PeerLost
     | PeerJoined
     | DrainAsked
+    | WarmAsked
     | StepDone
     | StepsDone
     | DenoiseDone

@@ -23,6 +23,7 @@ from headway.core.handover import StageSent as StageSent
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.reports import ReplicaReport
 from headway.core.request import FinishReason, Request
+from headway.core.shape_moves import Prepare as Prepare
 from headway.core.shape_moves import Reshape as Reshape
 from headway.core.shape_moves import Reshaped as Reshaped
 from headway.core.units import Ns
@@ -288,6 +289,7 @@ Message = (
     | Abort
     | Pulling
     | Migrate
+    | Prepare
     | Reshape
     | Reshaped
     | Drain

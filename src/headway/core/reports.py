@@ -136,6 +136,7 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     # Of one tensor of latents: an edit of a part keeps its picture and noise of each that is made, and its mask.
     latent_token: float = 0.0
     held_step: float = 0.0  # per step of its schedule
+    joined_pixels_max: int = 0  # of requests of a batch that are decoded in one pass; 0: each is by itself
 
 
 class WarmShape(msgspec.Struct, frozen=True, gc=False):
@@ -152,8 +153,12 @@ class WarmShape(msgspec.Struct, frozen=True, gc=False):
     @property
     def words(self) -> str:
         """For people, sides as clients name them."""
-        frames = f", {self.frames} frames" if self.frames > 1 else ""
-        return f"{self.width}x{self.height}{frames} up to {self.batch}"
+        return f"{self.size_words} up to {self.batch}"
+
+    @property
+    def size_words(self) -> str:
+        """The same without the batch."""
+        return f"{self.width}x{self.height}" + (f", {self.frames} frames" if self.frames > 1 else "")
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
@@ -191,6 +196,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     pixels: tuple[int, int | None] = (0, None)  # fewest and most of a request, all frames, that it takes; None: any
     denoise_memory: DenoiseMemory | None = None  # of a diffusion replica that tells what its work holds
     warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told
+    refuses_new: bool = False  # of a diffusion replica: it takes no shape that is not warm
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""What control and a diffusion replica say to each other when it changes its shape pool (SPEC F5)."""
+"""What control says to a diffusion replica about sizes that it takes and prepares, and its answers (SPEC F5, F8)."""
 
 import msgspec
 
+from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 
 
@@ -24,3 +25,9 @@ class Reshaped(msgspec.Struct, frozen=True, tag=True):
     took_ns: Ns
     prepared: int  # shapes that were new to it; 0: it had run them all before
     error: str | None = None
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Control -> worker: run these shapes while it has time, so that none is cold. Its reports tell (`warm`)."""
+
+    shapes: tuple[DenoiseShape, ...]

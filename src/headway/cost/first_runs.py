@@ -4,7 +4,7 @@ and the first allocations (SPEC F8). A preemption for such a batch makes its row
 from collections.abc import Sequence
 
 from headway.core.reports import DenoiseCoefficients, WarmShape
-from headway.core.request import DenoiseShape
+from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.cost.means import Mean
 
@@ -13,6 +13,17 @@ def is_cold(warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> bool:
     """True for a shape that has not run at a replica that tells what is `warm` there (None: nobody knows)."""
     sides = shape.height, shape.width, shape.frames
     return warm is not None and all((one.height, one.width, one.frames) != sides for one in warm)
+
+
+def cold_refusal(warm: Sequence[WarmShape] | None, request: DiffusionRequest) -> str | None:
+    """Why a request is refused where only what has run is taken; None: its shape has, or nobody knows."""
+    if not is_cold(warm, request.shape):
+        return None
+    frames = f", {request.frames} frames" if request.frames > 1 else ""
+    return (
+        f"request {request.id} asks for {request.width}x{request.height}{frames}, which has not run there; warm are: "
+        f"{', '.join(one.size_words for one in warm or ()) or 'none'}"
+    )
 
 
 def cold_ns(cost: DenoiseCoefficients, warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> Ns:

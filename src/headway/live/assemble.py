@@ -18,7 +18,7 @@ from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.denoise_warmup import Warm
 from headway.live.host_memory import host_memory, room_of
 from headway.live.rows_seen import ring_buckets
-from headway.live.spec import LlmSpec, PipelineSpec, ReplicaSpec
+from headway.live.spec import DiffusionSpec, LlmSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import ShapeCap, shape_sides
@@ -66,13 +66,17 @@ def build_node(recipe: Recipe) -> BuiltNode:
         pipeline, memory = spec.diffusion.pipeline, recipe.memory or spec.diffusion.memory
         cache = None if pipeline is None else pipeline.cache_mb * MIB
         holdings = Holdings(spec.node, memory, cost, cache)
-        belief, warmth = None if cost is None else DenoiseCost(cost), Warmth(recipe.warm)
+        belief, warmth = None if cost is None else DenoiseCost(cost), _warmth(recipe, spec.diffusion)
         if belief is not None:
             belief.begin(recipe.warm or ())
         machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
         return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
+
+
+def _warmth(recipe: Recipe, diffusion: DiffusionSpec) -> Warmth:
+    return Warmth(recipe.warm, refuses_new=diffusion.machine.new_shapes == "refuse")
 
 
 def warmed(recipe: Recipe, warm: Warm) -> Recipe:

@@ -5,9 +5,10 @@ from typing import Literal
 
 import msgspec
 
-from headway.core.events import DrainAsked, Event
+from headway.core.events import DrainAsked, Event, WarmAsked
 from headway.core.ids import NodeId
 from headway.core.reports import ReplicaFigures
+from headway.core.request import DenoiseShape
 from headway.core.units import Ns
 from headway.live.board import Board
 
@@ -36,3 +37,7 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
     def drain(self, replica: NodeId, is_draining: bool) -> None:
         """Take a replica out, or bring it back."""
         self.control(lambda at_ns: DrainAsked(at_ns, "an operator asked", replica, is_draining))
+
+    def warm(self, replica: NodeId, shapes: tuple[DenoiseShape, ...]) -> None:
+        """Have a replica run shapes while it has time."""
+        self.control(lambda at_ns: WarmAsked(at_ns, "an operator asked", replica, shapes))

@@ -25,7 +25,7 @@ from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ShapeMoveFigures
-from headway.core.request import LlmRequest, Request
+from headway.core.request import DenoiseShape, LlmRequest, Request
 from headway.core.units import Ns, ms_from_ns, ns_from_s
 from headway.live.board import Board
 from headway.live.clock import Clock
@@ -86,6 +86,7 @@ class LiveServing:
         self.rate_limits: Callable[[TenantId], RateLimits] = lambda _: RateLimits()  # what is left of a quota
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
+        self.warm: Callable[[NodeId, tuple[DenoiseShape, ...]], None] = lambda _replica, _shapes: None
         self.explain: Callable[[Request], Explanation] = _unattached
         self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request))
         self.starting: Callable[[], Sequence[Starting]] = tuple  # models whose first replica is not ready yet
@@ -97,7 +98,7 @@ class LiveServing:
     def attach(self, wiring: Wiring, cards: Sequence[ModelCard]) -> None:
         """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
-        self.drain = wiring.desk.drain
+        self.drain, self.warm = wiring.desk.drain, wiring.desk.warm
         self.explain = lambda request: wiring.front.explain(request, self.now_ns())
         self.rate_limits = lambda tenant: wiring.rate_limits(tenant, self.now_ns())
 

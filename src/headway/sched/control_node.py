@@ -1,9 +1,9 @@
 """Which machine of the control node sees which event."""
 
 from headway.core.effects import Effect, Send
-from headway.core.events import DrainAsked, Event, MessageArrived, PeerJoined, PeerLost, TimerFired
+from headway.core.events import DrainAsked, Event, MessageArrived, PeerJoined, PeerLost, TimerFired, WarmAsked
 from headway.core.ids import NodeId
-from headway.core.messages import Holding, MigrationEnded, Report, Reshaped, Stated
+from headway.core.messages import Holding, MigrationEnded, Prepare, Report, Reshaped, Stated
 from headway.sched.admission.shares import Shares, Wholes
 from headway.sched.control import Control
 from headway.sched.fleet.migration import MigrationParams
@@ -61,6 +61,8 @@ class ControlNode:
                         pass
             case DrainAsked():
                 control.drain(event.node, event.is_draining, event.cause, at_ns)
+            case WarmAsked():
+                self._out.append(Send(event.node, Prepare(event.shapes)))
             case PeerJoined():
                 control.joined(event.node)
             case PeerLost():

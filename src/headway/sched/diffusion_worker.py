@@ -165,12 +165,11 @@ class DiffusionWorker:
                 self._watch.begin(patience_ns, at_ns, self.out)
             if self.reshaping.is_preparing:
                 return
+        if self.reshaping.is_due and self._grow(at_ns):
+            return
         plan = self.machine.plan(at_ns)
         if plan is None:
-            before = len(self.out)
-            patience_ns = None if self.is_draining else self.reshaping.grow()
-            if len(self.out) > before:
-                self._watch.begin(patience_ns, at_ns, self.out)
+            self._grow(at_ns)
             return
         for seq in self.machine.take_interrupted():
             self._stays[seq].interrupt(self._sums, at_ns)
@@ -182,6 +181,14 @@ class DiffusionWorker:
             stay.is_cold = stay.is_cold or plan.is_cold
         self.out.append(RunDenoise(plan))
         self._watch.begin(self.machine.patience_ns(), at_ns, self.out)
+
+    def _grow(self, at_ns: Ns) -> bool:
+        """Begin a batch that nobody asked for; True: one runs now."""
+        before = len(self.out)
+        patience_ns = None if self.is_draining else self.reshaping.grow()
+        if len(self.out) > before:
+            self._watch.begin(patience_ns, at_ns, self.out)
+        return len(self.out) > before
 
     def look(self, at_ns: Ns) -> None:
         """The watchdog's timer: a plan that has taken far too long will never end (ComfyUI#3670). Its process is ended;
@@ -205,8 +212,17 @@ class DiffusionWorker:
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
         machine, is_leaving = self.machine, self.is_draining or self.reshaping.is_moving
-        memory, warm = machine.holdings.memory, machine.warmth.told
-        numbers = Numbers(self.numbers, self.rates, 0, is_leaving, denoise=machine, memory=memory, warm=warm)
+        warmth = machine.warmth
+        numbers = Numbers(
+            self.numbers,
+            self.rates,
+            0,
+            is_leaving,
+            denoise=machine,
+            memory=machine.holdings.memory,
+            warm=warmth.told,
+            refuses_new=warmth.refuses_new,
+        )
         self.reporter.report(numbers, at_ns, self.out)
 
     def _fail(self, stay: Sitting, failure: RowFailed, at_ns: Ns) -> None:

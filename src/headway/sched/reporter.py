@@ -132,6 +132,7 @@ class Numbers(msgspec.Struct, frozen=True):
     denoise: DenoiseQueue | None = None
     memory: DenoiseMemory | None = None  # what work of a diffusion replica holds
     warm: tuple[WarmShape, ...] | None = None  # what has run there
+    refuses_new: bool = False  # and it takes nothing else
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -202,6 +203,7 @@ class Reporter:
             pixels=(0, None) if denoise is None else denoise.pixels,
             denoise_memory=numbers.memory,
             warm=numbers.warm,
+            refuses_new=numbers.refuses_new,
         )
         self._send(report, out)
         if running and not self.is_timer_set:  # the next step changes something

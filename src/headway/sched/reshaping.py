@@ -4,10 +4,11 @@ While it lasts the replica counts as draining, so that fronts send it nothing; w
 taken until the preparation begins, and then goes back to its front (`draining`), which sends it elsewhere.
 
 What it prepares are single pictures. Once it takes the other sizes it runs larger batches of them while nobody waits,
-one size after the other, so that requests wait for one such batch at most.
+one size after the other, so that requests wait for one such batch at most. Shapes that an operator wants prepared
+(`Prepare`) run the same way, and where it is never idle between two batches of requests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,6 +19,7 @@ from headway.core.messages import Reshape, Reshaped
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.cost.batch_sizes import batch_sizes
+from headway.cost.diffusion import left_ns
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import largest_batch
 from headway.sched.diffusion.warming import Preparation, Stock, shapes_of, warming, warming_plan
@@ -44,6 +46,8 @@ class Reshaping:
         self._growth: list[tuple[DenoiseShape, int]] = []  # batches to run while nobody waits
         self._grows: tuple[DenoiseShape, int] | None = None  # the one that runs
         self._patience_ns: Ns | None = None
+        self._asked_for: dict[DenoiseShape, None] = {}  # by an operator, of `_growth`
+        self._grew_at = -1  # plans of requests that were made when the last one of those began
 
     @property
     def is_moving(self) -> bool:
@@ -99,20 +103,45 @@ class Reshaping:
             wanted = shapes_of(self._stock, message.pixels_min, message.pixels_max)
             sizes = [(shape, batch_sizes(largest_batch(self._machine.params, shape))) for shape in wanted]
             self._growth = [(shape, pictures) for shape, each in sizes for pictures in each]
+            self._asked_for.clear()
             self._end(asked, at_ns, None)
         return None
+
+    def prepare(self, shapes: Sequence[DenoiseShape]) -> None:
+        """Run these too, in batches of every size; what is not taken here, or has run, is left out."""
+        machine, cost = self._machine, self._machine.denoise_cost
+        least, most = machine.pixels
+        for shape in shapes:
+            if shape.pixels < least or (most is not None and shape.pixels > most):
+                continue
+            self._asked_for[shape] = None
+            sizes = [(shape, pictures) for pictures in batch_sizes(largest_batch(machine.params, shape))]
+            self._growth += [batch for batch in sizes if batch not in self._growth]
+            if cost is not None:
+                alone_ns = left_ns(cost, warming(self._stock, shape, sizes[-1][1], 0, 1)) + round(cost.first_ns)
+                known_ns = self._patience_ns or 0
+                self._patience_ns = max(known_ns, machine.patience_ns(alone_ns) or 0) or None
+
+    @property
+    def is_due(self) -> bool:
+        """What an operator asked for runs before the batch that would be next: one has run since the last time."""
+        machine = self._machine
+        is_between = bool(machine.waiting) and not (machine.running or machine.has_open)
+        return bool(self._asked_for) and is_between and machine.steps > self._grew_at
 
     def grow(self) -> Ns | None:
         """Hand over the next larger batch of a shape that was prepared alone, where nothing is there; return how long
         it may take. What has no room is left out."""
         machine = self._machine
-        while self._growth and not (machine.waiting or machine.running or machine.has_open):
+        while self._growth and not (machine.running or machine.has_open) and (self.is_due or not machine.waiting):
             shape, pictures = self._growth.pop(0)
+            if all(other != shape for other, _ in self._growth):
+                self._asked_for.pop(shape, None)
             request = warming(self._stock, shape, pictures, self._plans, 1)
             if machine.warmth.has_run(shape, pictures) or not machine.holdings.has_room(request):
                 continue
             self._grows = shape, pictures
-            self._plans += 1
+            self._plans, self._grew_at = self._plans + 1, machine.steps
             self._out.append(RunDenoise(warming_plan(request)))
             return self._patience_ns
         return None
@@ -121,9 +150,11 @@ class Reshaping:
         self._grows = None
         if is_well:
             self._machine.warmth.ran(shape, pictures)
+            self._machine.warmth.ended(shape)
             self._changed()
         else:
             self._growth = [batch for batch in self._growth if batch[0] != shape]
+            self._asked_for.pop(shape, None)
 
     def done(self, event: DenoiseDone) -> None:
         """A plan of the preparation is over. A shape that failed cannot be served here: the sizes stay as they were."""

@@ -27,6 +27,7 @@ from headway.core.messages import (
     Migrate,
     MigrateReserve,
     MigrateReserved,
+    Prepare,
     Reserve,
     ResetPrefixCache,
     Reshape,
@@ -267,6 +268,8 @@ class DiffusionNode:
                         worker.holding(src, message)
                     case Drain() | Undrain():
                         worker.is_draining = isinstance(message, Drain)
+                    case Prepare():
+                        worker.reshaping.prepare(message.shapes)
                     case Reshape():
                         worker.reshaping.ask(src, message)
                     case _:

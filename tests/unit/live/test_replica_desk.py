@@ -1,6 +1,7 @@
-from headway.core.events import DrainAsked, Event
+from headway.core.events import DrainAsked, Event, WarmAsked
 from headway.core.ids import NodeId
 from headway.core.reports import GarbageFigures, ReplicaFigures
+from headway.core.request import DenoiseShape
 from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.replica_desk import ReplicaDesk
@@ -27,6 +28,12 @@ def test_a_drain_goes_to_the_control_node() -> None:  # SPEC A11
     events: list[Event] = []
     desk(events).drain(REP, True)
     assert events == [DrainAsked(7, "an operator asked", REP, True)]
+
+
+def test_what_is_to_be_warmed_goes_to_the_control_node() -> None:  # SPEC F8
+    events: list[Event] = []
+    desk(events).warm(REP, (DenoiseShape(64, 64),))
+    assert events == [WarmAsked(7, "an operator asked", REP, (DenoiseShape(64, 64),))]
 
 
 def test_what_a_collector_took_is_that_of_the_incarnation_that_is_there() -> None:

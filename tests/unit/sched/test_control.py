@@ -2,9 +2,21 @@ from tests.unit.sched.router.views import report
 
 from headway.core.decisions import Decision
 from headway.core.effects import Effect, Record, Send, WakeAt
-from headway.core.events import DrainAsked, MessageArrived, PeerJoined, PeerLost, TimerFired
+from headway.core.events import DrainAsked, MessageArrived, PeerJoined, PeerLost, TimerFired, WarmAsked
 from headway.core.ids import NodeId, RequestId, TimerId
-from headway.core.messages import Drain, Held, Holding, Message, Migrate, MigrationEnded, Report, Undrain, WhatDoYouHold
+from headway.core.messages import (
+    Drain,
+    Held,
+    Holding,
+    Message,
+    Migrate,
+    MigrationEnded,
+    Prepare,
+    Report,
+    Undrain,
+    WhatDoYouHold,
+)
+from headway.core.request import DenoiseShape
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.fleet.migration import MigrationParams
 from headway.sched.nodes import ControlNode
@@ -114,6 +126,12 @@ def test_an_older_report_is_dropped() -> None:
     tower.message(HEAVY, Report(report(HEAVY, 5, running=4)))
     tower.message(HEAVY, Report(report(HEAVY, 4, running=9)))
     assert tower.node.control.reports[HEAVY].running == 4
+
+
+def test_what_is_to_be_warmed_is_told_to_its_replica() -> None:  # SPEC F8
+    tower, shapes = Tower(None), (DenoiseShape(64, 64), DenoiseShape(128, 96))
+    told = tower.node.handle(WarmAsked(0, "an operator asked", HEAVY, shapes))
+    assert told == [Send(HEAVY, Prepare(shapes))]
 
 
 def asked(tower: Tower, is_draining: bool) -> list[tuple[str, Message]]:

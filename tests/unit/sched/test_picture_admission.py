@@ -11,7 +11,7 @@ from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.messages import Artifacts, Cancel, Finished, Refused, Submit
-from headway.core.reports import DenoiseMemory
+from headway.core.reports import DenoiseMemory, WarmShape
 from headway.core.request import Content, DiffusionRequest, FinishReason, Slo
 from headway.cost.diffusion import left_ns
 from headway.sched.admission.quota import GpuSeconds, Quota
@@ -212,6 +212,21 @@ def test_what_fits_nowhere_is_refused_on_arrival_with_needed_and_present_bytes()
         assert words in end.error.message
     made.close("req-1")
     assert made.node.explain(picture("req-2", n=4), 0).unservable == end.error.message.replace("req-1", "req-2")
+
+
+# SPEC F8
+def test_a_size_that_is_warm_nowhere_is_refused_on_arrival_where_that_is_wanted() -> None:
+    made = Desk(FrontConfig(), ("rep-0", "rep-1"))
+    for name, side, refuses in (("rep-0", 128, True), ("rep-1", 96, True)):
+        warm = (WarmShape(side, side, 1, 4),)
+        made.report(name, role="diffusion", model="m", denoise_cost=SLOW, warm=warm, refuses_new=refuses)
+    made.arrive(picture("req-1"))
+    (end,) = made.ends()
+    assert end.error is not None
+    assert (end.error.status, end.error.code) == (400, "unservable")
+    assert "64x64, which has not run there; warm are: " in end.error.message
+    made.arrive(picture("req-2", size=96))
+    assert [node for node, _ in made.sent(Submit)] == ["rep-1"]
 
 
 def test_what_fits_somewhere_goes_there() -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tests.unit.sched.diffusion.pictures import COST, picture
 
@@ -6,8 +7,9 @@ from headway.core.artifacts import RowFailed
 from headway.core.effects import Effect, RunDenoise, Send
 from headway.core.events import DenoiseDone, MessageArrived, PeerJoined, StepFailed
 from headway.core.ids import NodeId
-from headway.core.messages import Accepted, Message, Refused, Report, Reshape, Reshaped, Submit
+from headway.core.messages import Accepted, Drain, Message, Prepare, Refused, Report, Reshape, Reshaped, Submit, Undrain
 from headway.core.plans import DenoisePlan, StepTiming
+from headway.core.reports import WarmShape
 from headway.core.request import DenoiseShape
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
@@ -35,6 +37,7 @@ class Easel:
         self.machine = DiffusionMachine(params, DenoiseCost(COST), warmth=warmth)
         member = Membership(NodeId("rep"), 1, (FRONT, CONTROL))
         self.node = DiffusionNode(member, self.machine, "m", WorkerConfig(), Stock(tuple(shapes), pixels_fit=fit))
+        self.reshaping = self.node.worker.reshaping
         self.at_ns = 0
         self.plans: list[DenoisePlan] = []
         self._fold(self.node.handle(PeerJoined(0, "t", FRONT, 1)))
@@ -224,3 +227,68 @@ def test_a_move_that_takes_no_time_is_reported_all_the_same() -> None:
     reports = [one.report.pixels for one in easel.hear(CONTROL, Reshape(2, 0, SPLIT, 0)) if isinstance(one, Report)]
     assert reports
     assert set(reports) == {(0, SPLIT)}
+
+
+# SPEC F8: a route asks for a shape to be warmed.
+def asked(easel: Easel, *shapes: DenoiseShape) -> None:
+    easel.hear(CONTROL, Prepare(shapes))
+
+
+def small_only() -> Easel:
+    easel = Easel(warmth=Warmth(()))
+    easel.machine.take_pixels(0, None)
+    return easel
+
+
+def test_an_idle_replica_runs_what_an_operator_asks_for_in_batches_of_every_size() -> None:
+    easel = small_only()
+    asked(easel, LARGE)
+    seen = []
+    while easel.plans:
+        assert easel.plans[0].step < 0
+        seen += sizes(easel.plans)
+        easel.done()
+    assert seen == [(LARGE, 1), (LARGE, 2), (LARGE, 3), (LARGE, 4)]
+    assert easel.machine.warmth.told == (WarmShape(128, 128, 1, 4),)
+    assert easel.machine.warmth.has_ended(LARGE)
+    asked(easel, LARGE)  # it has run
+    assert not easel.plans
+    easel.submit("a", 128)
+    assert not easel.plans[0].is_cold
+
+
+def test_what_an_operator_asks_for_is_prepared_between_batches_and_requests_wait_for_one_pass_at_most() -> None:
+    easel = small_only()
+    for name in ("a", "b", "c", "d"):
+        easel.submit(name, 64)
+    asked(easel, LARGE)
+    seen = []
+    while easel.plans:
+        seen.append(sizes(easel.plans)[0] if easel.plans[0].step < 0 else "request")
+        easel.done()
+    assert seen[0] == "request"  # what runs is not interrupted
+    assert [one for one in seen if one != "request"] == [(LARGE, 1), (LARGE, 2), (LARGE, 3), (LARGE, 4)]
+    assert seen.index((LARGE, 1)) < len(seen) - 1 - seen[::-1].index("request")  # one that is never idle prepares too
+    busy = seen[: len(seen) - seen[::-1].index("request")]
+    assert all("request" in pair for pair in pairwise(busy))
+
+
+def test_what_a_replica_does_not_take_or_cannot_run_is_left_out() -> None:
+    easel = Easel(warmth=Warmth(()))
+    asked(easel, WIDE)  # of another pool
+    assert not easel.plans
+    easel.machine.take_pixels(0, None)
+    asked(easel, LARGE)
+    easel.done((RowFailed(easel.plans[0].rows[0].seq, "out_of_memory", "none"),))
+    assert not easel.plans
+    assert easel.machine.warmth.told == ()
+    assert not easel.reshaping.is_due
+
+
+def test_a_replica_that_drains_prepares_nothing() -> None:
+    easel = small_only()
+    easel.hear(CONTROL, Drain("an operator"))
+    asked(easel, LARGE)
+    assert not easel.plans
+    easel.hear(CONTROL, Undrain("an operator"))
+    assert sizes(easel.plans) == [(LARGE, 1)]

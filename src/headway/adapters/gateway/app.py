@@ -38,6 +38,7 @@ _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
 _VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in VERBS}
+_WARM: Final = re.compile(r"/v1/replicas/(.+)/warm")
 
 
 def build_app(
@@ -89,6 +90,7 @@ class Gateway:
         self._fixed |= sessions.fixed()
         self._patterns += [*sessions.patterns(), *pictures.patterns()]
         self._patterns += [(_VERBS[verb], {"POST": self._drain(verb)}) for verb in VERBS]
+        self._patterns.append((_WARM, {"POST": self._warm}))
 
     def _table(self) -> dict[str, dict[str, Endpoint]]:
         plain = self._plain
@@ -261,6 +263,10 @@ class Gateway:
 
     def _drain(self, verb: Verb) -> Endpoint:
         return self._of_tenant_named(lambda replica, tenant: self._replicas.drain(replica, verb, tenant))
+
+    async def _warm(self, exchange: Exchange, replica: str) -> None:
+        tenant = self._door.tenant(exchange)
+        await _json(exchange, self._replicas.warm(replica, await self._door.body(exchange), tenant))
 
     def _with_body(self, answer: Callable[[bytes], Awaitable[JsonObject]]) -> Endpoint:
         async def endpoint(exchange: Exchange, _: str) -> None:

@@ -23,6 +23,7 @@ from headway.adapters.gateway.pictures.schema import (
     VideoBody,
 )
 from headway.adapters.gateway.render import ChatCompletion, TextCompletion
+from headway.adapters.gateway.replicas import WarmBody
 from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
 
 _REF: Final = "#/components/schemas/{name}"
@@ -52,6 +53,7 @@ _POST: Final[dict[str, tuple[type[msgspec.Struct] | None, str]]] = {
     "/v1/queue/resume": (ResumeBody, "Let paused queues go on"),
     "/v1/replicas/{id}/drain": (None, "Take a replica out; what runs there ends as it would"),
     "/v1/replicas/{id}/undrain": (None, "Bring a drained replica back"),
+    "/v1/replicas/{id}/warm": (WarmBody, "Have sizes run there before anybody asks for them, while it has time"),
     "/reset_prefix_cache": (None, "Forget every unreferenced cached block"),
 }
 _GET: Final = {

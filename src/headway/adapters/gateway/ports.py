@@ -20,7 +20,7 @@ from headway.core.reports import (
     ReplicaReport,
     ShapeMoveFigures,
 )
-from headway.core.request import DiffusionRequest, LlmRequest, Request
+from headway.core.request import DenoiseShape, DiffusionRequest, LlmRequest, Request
 from headway.core.units import Ns
 
 TraceShape = Literal["chrome", "jsonl", "steps"]
@@ -188,6 +188,7 @@ class Serving(Protocol):
     """The system behind the gateway. Called from the event loop only; no call blocks."""
 
     drain: Callable[[NodeId, bool], None]  # take a replica out, or bring it back
+    warm: Callable[[NodeId, tuple[DenoiseShape, ...]], None]  # have a replica run these while it has time
     explain: Callable[[Request], Explanation]  # where a request would go now, and whether it would be let in
     foresee: Foresee
     starting: Callable[[], Sequence[Starting]]  # models of our own engines that have not been ready yet

@@ -23,6 +23,7 @@ from headway.adapters.gateway.pictures.schema import (
     VariationBody,
     VideoBody,
 )
+from headway.adapters.gateway.replicas import WarmBody
 from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
 
 Schema = Mapping[str, object]
@@ -99,6 +100,7 @@ BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     ("POST /v1/videos/sessions/{id}", SessionChange),
     ("POST /v1/queue/pause", PauseBody),
     ("POST /v1/queue/resume", ResumeBody),
+    ("POST /v1/replicas/{id}/warm", WarmBody),
 )
 
 

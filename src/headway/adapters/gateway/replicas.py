@@ -1,21 +1,37 @@
-"""What an operator does with replicas: look at them, take one out, bring it back."""
+"""What an operator does with replicas: look at them, take one out, bring it back, have sizes warmed."""
 
 from typing import Final, Literal
 
+import msgspec
+
+from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.pictures.sizes import frames_of, pixels_of, seconds_of
 from headway.adapters.gateway.plain import JsonObject
-from headway.adapters.gateway.ports import Serving
+from headway.adapters.gateway.ports import PictureCard, Serving
+from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.core.errors import RequestError
-from headway.core.ids import NodeId
 from headway.core.reports import ReplicaFigures, WarmShape
+from headway.core.request import DenoiseShape
 from headway.core.units import ms_from_ns
 
 Verb = Literal["drain", "undrain"]
 VERBS: Final[tuple[Verb, ...]] = ("drain", "undrain")
 
 
+SHAPES_MAX: Final = 64  # of one call
+
+
+class WarmBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/replicas/{id}/warm`. `seconds`: lengths of a video; all that its model makes where left out."""
+
+    sizes: tuple[str, ...]
+    seconds: tuple[int, ...] = ()
+
+
 class ReplicaRoutes:
-    """`GET /v1/replicas`, `POST /v1/replicas/{id}/drain` and `/undrain`. With an admin key configured, only for it."""
+    """`GET /v1/replicas`, `POST /v1/replicas/{id}/drain`, `undrain` and `warm`. With an admin key configured, only for
+    it."""
 
     def __init__(self, serving: Serving, keys: KeyTable) -> None:
         self._serving, self._keys = serving, keys
@@ -28,19 +44,52 @@ class ReplicaRoutes:
     def drain(self, replica: str, verb: Verb, tenant: Tenant) -> JsonObject:
         """Take it out (what runs there ends as it would) or bring it back. Raises RequestError 403 and 404."""
         self._only_admin(tenant)
-        known = [figures.replica for figures in self._serving.stats().replicas]
-        if replica not in known:
+        self._serving.drain(self._found(replica).replica, verb == "drain")
+        return {"id": replica, "drained": verb == "drain"}
+
+    def warm(self, replica: str, raw: bytes, tenant: Tenant) -> JsonObject:
+        """Have it run sizes while it has time, and say which. Raises RequestError 400, 403 and 404."""
+        self._only_admin(tenant)
+        body, figures = parse_body(raw, WarmBody, {}), self._found(replica)
+        cards = [card for card in self._serving.models() if card.id in figures.models and card.pictures is not None]
+        if not cards or cards[0].pictures is None:
+            raise invalid("id", f"`{replica[:256]}` makes no pictures or videos: nothing is warmed there by size.")
+        shapes = shapes_of(body, cards[0].pictures, cards[0].id)
+        self._serving.warm(figures.replica, shapes)
+        sizes = [{"size": f"{shape.width}x{shape.height}", "frames": shape.frames} for shape in shapes]
+        return {"id": replica, "object": "replica.warming", "sizes": sizes}
+
+    def _found(self, replica: str) -> ReplicaFigures:
+        there = {str(figures.replica): figures for figures in self._serving.stats().replicas}
+        if replica not in there:
             raise RequestError(
-                f"No replica `{replica[:256]}`; there are: {', '.join(known) or 'none'}.",
+                f"No replica `{replica[:256]}`; there are: {', '.join(there) or 'none'}.",
                 status=404,
                 code="replica_not_found",
             )
-        self._serving.drain(NodeId(replica), verb == "drain")
-        return {"id": replica, "drained": verb == "drain"}
+        return there[replica]
 
     def _only_admin(self, tenant: Tenant) -> None:
         if self._keys.has_admin and not tenant.admin:
-            raise RequestError("Only an admin key may look at replicas or drain them.", status=403, code="admin_only")
+            raise RequestError(
+                "Only an admin key may look at replicas, drain or warm them.", status=403, code="admin_only"
+            )
+
+
+def shapes_of(body: WarmBody, looks: PictureCard, model: str) -> tuple[DenoiseShape, ...]:
+    """Of every size in every length, each once. Raises RequestError for what the model does not make."""
+    if not body.sizes:
+        raise invalid("sizes", "`sizes` is empty; name at least one, as WIDTHxHEIGHT.")
+    if body.seconds and not looks.fps:
+        raise invalid("seconds", f"`seconds` is for videos; `{model}` makes pictures.")
+    lengths = [seconds_of(one, looks, model) for one in body.seconds] or list(looks.seconds)
+    frames = [frames_of(seconds, looks) for seconds in lengths] if looks.fps else [1]
+    passes = looks.passes if looks.guidance_scale > 1 else 1
+    sides = [pixels_of(size, looks, model) for size in body.sizes[: SHAPES_MAX + 1]]
+    shapes = tuple(dict.fromkeys(DenoiseShape(height, width, n, passes) for width, height in sides for n in frames))
+    if len(shapes) > SHAPES_MAX:
+        raise invalid("sizes", f"`sizes` names more than {SHAPES_MAX} shapes; name fewer.")
+    return shapes
 
 
 def shown(figures: ReplicaFigures) -> JsonObject:

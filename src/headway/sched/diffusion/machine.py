@@ -59,6 +59,7 @@ class DiffusionMachine:
         """Queue a request, from its beginning or its checkpoint. Raises RequestError for what never fits."""
         check_request(request, self.pixels)
         self.holdings.check(request)
+        self.warmth.check(request)
         self._last_seq += 1
         work_ns = 0 if self._belief is None else self._belief.left_ns(request)
         item = Item(self._last_seq, request, batch_key(request), work_ns, request.begun)
@@ -226,8 +227,7 @@ class DiffusionMachine:
         watchdog = self.params.watchdog
         if watchdog is None or believed_ns is None:
             return None
-        least_ns, more_ns = ns_from_s(watchdog.floor_s), ns_from_s(watchdog.more_s)
-        return max(least_ns, round(watchdog.factor * believed_ns)) + more_ns
+        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns)) + ns_from_s(watchdog.more_s)
 
     def take_pixels(self, least: int, most: int | None) -> None:
         """Take requests of so many pixels from now on (SPEC F5); those that are here stay."""

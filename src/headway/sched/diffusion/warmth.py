@@ -7,9 +7,11 @@ of batch, so that no batch forms whose memory and gain nobody has measured in an
 from collections.abc import Sequence
 from typing import Final
 
+from headway.core.errors import RequestError
 from headway.core.reports import WarmShape
-from headway.core.request import DenoiseShape
+from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import batch_sizes
+from headway.cost.first_runs import cold_refusal
 from headway.sched.diffusion.params import shape_sides
 
 Sides = tuple[int, int, int]  # height, width, frames
@@ -19,12 +21,20 @@ _MET_MAX: Final = 64  # shapes kept beside those of the warm-up; the oldest is f
 class Warmth:
     """`prepared`: shapes that have run in batches of all sizes up to theirs. None: of a device without warm-up."""
 
-    def __init__(self, prepared: Sequence[WarmShape] | None = None) -> None:
+    def __init__(self, prepared: Sequence[WarmShape] | None = None, *, refuses_new: bool = False) -> None:
+        """`refuses_new`: what has not run is not taken."""
+        self.refuses_new = refuses_new
         self._knows = prepared is not None
         self._prepared = {(one.height, one.width, one.frames): one.batch for one in prepared or ()}
         self._met: dict[Sides, list[int]] = {}  # pictures of a pass
         self._ended: dict[Sides, None] = {}  # of those met, which have been decoded too
         self._told: tuple[WarmShape, ...] | None = None
+
+    def check(self, request: DiffusionRequest) -> None:
+        """Raise RequestError for a new request of a shape that is to be refused. One begun elsewhere is taken."""
+        why = cold_refusal(self.told, request) if self.refuses_new and not request.begun else None
+        if why is not None:
+            raise RequestError(why, code="unservable", param="size")
 
     def has_run(self, shape: DenoiseShape, pictures: int) -> bool:
         """True for a batch of so many pictures that is warm."""

@@ -14,7 +14,7 @@ from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits, shortage
-from headway.cost.first_runs import cold_ns
+from headway.cost.first_runs import cold_ns, cold_refusal, is_cold
 from headway.sched.router.protocol import ReplicaView, Scored
 
 KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
@@ -107,11 +107,15 @@ def takes(report: ReplicaReport, request: Request) -> bool:
     least, most = report.pixels
     pixels = request.height * request.width * request.frames
     is_of_pool = least <= pixels and (most is None or pixels <= most)
-    return is_of_pool and fits(report.denoise_memory, report.denoise_cost, request)
+    is_refused = report.refuses_new and not request.begun and is_cold(report.warm, request.shape)
+    return is_of_pool and not is_refused and fits(report.denoise_memory, report.denoise_cost, request)
 
 
 def lacking(report: ReplicaReport, request: DiffusionRequest) -> str | None:
-    """Why the request does not fit in the replica's memory; None: it does, or nobody can tell."""
+    """Why the request does not fit in the replica's memory, or is of a shape that it does not take; None: it does and
+    is, or nobody can tell."""
+    if report.refuses_new and not request.begun and (why := cold_refusal(report.warm, request)) is not None:
+        return why
     memory, cost = report.denoise_memory, report.denoise_cost
     if memory is None or cost is None or fits(memory, cost, request):
         return None

@@ -28,7 +28,7 @@ from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView
 from headway.core.messages import TokenScores
 from headway.core.reports import RateLimits, ReplicaFigures, ReplicaReport
-from headway.core.request import FinishReason, LlmRequest
+from headway.core.request import DenoiseShape, FinishReason, LlmRequest
 from headway.core.units import NS_PER_MS
 
 MODEL = "toy"
@@ -110,6 +110,8 @@ class FakeServing:
         self.resets = 0
         self.drains: list[tuple[NodeId, bool]] = []
         self.drain = lambda replica, is_draining: self.drains.append((replica, is_draining))
+        self.warmed: list[tuple[NodeId, tuple[DenoiseShape, ...]]] = []
+        self.warm = lambda replica, shapes: self.warmed.append((replica, shapes))
         self.explain = self._explained
         self.foresee: Foresee = lambda _request: None
         self.limits = RateLimits()

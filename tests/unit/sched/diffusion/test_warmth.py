@@ -1,8 +1,10 @@
 """What has run at a replica, and what may run next."""
 
+import pytest
 from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, begun, picture
 
+from headway.core.errors import RequestError
 from headway.core.reports import WarmShape
 from headway.core.request import DenoiseShape, Slo
 from headway.cost.diffusion_belief import DenoiseCost
@@ -122,3 +124,18 @@ def test_shapes_met_long_ago_are_forgotten_before_those_of_the_warm_up() -> None
     assert not warmth.has_run(DenoiseShape(128, 8), 1)
     assert warmth.has_run(DenoiseShape(128, 800), 1)
     assert len(warmth.told or ()) == 65
+
+
+# SPEC F8: a new shape is prepared off the request path or refused.
+def test_a_shape_that_has_not_run_is_refused_with_those_that_have_where_that_is_wanted() -> None:
+    warmth = Warmth((WarmShape(64, 64, 1, 2), WarmShape(64, 96, 5, 1)), refuses_new=True)
+    machine = DiffusionMachine(DiffusionParams(), DenoiseCost(COST), warmth=warmth)
+    machine.add(picture("a", size=64))
+    with pytest.raises(RequestError) as caught:
+        machine.add(picture("b", size=128))
+    assert (caught.value.code, caught.value.param) == ("unservable", "size")
+    assert str(caught.value) == "request b asks for 128x128, which has not run there; warm are: 64x64, 96x64, 5 frames"
+    machine.add(replace(picture("c", size=128), begun=1, checkpoint=b"c"))  # elsewhere
+    warmth.ran(LARGE, 1)
+    machine.add(picture("d", size=128))
+    Warmth(refuses_new=True).check(picture("e"))  # of a device without warm-up nothing is cold
