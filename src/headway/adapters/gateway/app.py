@@ -37,8 +37,7 @@ Endpoint = Callable[[Exchange, str], Awaitable[None]]
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
-_VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in VERBS}
-_WARM: Final = re.compile(r"/v1/replicas/(.+)/warm")
+_VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in (*VERBS, "warm")}
 
 
 def build_app(
@@ -90,7 +89,7 @@ class Gateway:
         self._fixed |= sessions.fixed()
         self._patterns += [*sessions.patterns(), *pictures.patterns()]
         self._patterns += [(_VERBS[verb], {"POST": self._drain(verb)}) for verb in VERBS]
-        self._patterns.append((_WARM, {"POST": self._warm}))
+        self._patterns.append((_VERBS["warm"], {"POST": self._warm}))
 
     def _table(self) -> dict[str, dict[str, Endpoint]]:
         plain = self._plain

@@ -82,7 +82,9 @@ class Batcher:
         Returns whose step went wrong."""
         wrong: list[tuple[Row, Exception]] = []
         before = [row.latents for row in rows]
-        views = self._stepped_together(rows, predictions)
+        views: list[torch.Tensor | None] | None = [None]
+        with caught(partial(_note, wrong, rows[0])):
+            views = self._stepped_together(rows, predictions)
         if views is None:
             self._latents = None
             views = [None] * len(rows)
@@ -104,16 +106,17 @@ class Batcher:
     def _stepped_together(
         self, rows: Sequence[Row], predictions: Sequence[torch.Tensor]
     ) -> list[torch.Tensor | None] | None:
-        """The latents of each after one step of all; None: they make it apart."""
+        """The latents of each after one step of all; None: they make it apart. Raises what one row alone raises."""
         first, together, joint = rows[0], self._latents, self._prediction
         if predictions is not self._predictions or joint is None or together is None:
             return None
         wrong: list[Exception] = []
         with caught(wrong.append):
             after = first.solver.step(joint, together, first.done)
-        if wrong:
-            if len(rows) > 1:  # what such solvers remember is a number, the same in all of them
-                first.solver.follow(rows[1].solver)
+        if wrong and len(rows) == 1:
+            raise wrong.pop()
+        if wrong:  # what solvers that step together remember is a number, the same in all of them
+            first.solver.follow(rows[1].solver)
             return None
         for row in rows[1:]:
             row.solver.follow(first.solver)
