@@ -68,9 +68,7 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     caps: tuple[ShapeCap, ...] = ()
     batch_pixels_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of a batch: its activations; unset: any
     preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
-    new_shapes: Literal["prepare", "refuse"] = (
-        "prepare"  # that have not run: when no warm one waits; or 400, with those
-    )
+    new_shapes: Literal["prepare", "refuse"] = "prepare"  # that have not run: when no warm one waits; or 400
     watchdog: Watchdog | None = Watchdog()  # null: a plan may take for ever, as it may where nothing is believed
 
 
