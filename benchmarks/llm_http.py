@@ -1,43 +1,70 @@
 """Tokens per second through HTTP against the same engine offline, in one run: does the gateway starve the engine?
 
 usage: PYTHONPATH=src python benchmarks/llm_http.py [--threads N ...] [--rounds 3] [--streams 1 8 32] [--others-max S]
+       [--beside SHARE]
 
 `headway serve` with its defaults but for `engine.threads`, asked by as many streams as there are requests, and
 the child of llm_engine.py (the same scheduler and engine in one thread, no sockets) run the same batch in turn: prompts
 of 64 random tokens, 48 tokens of output each, all at once. The rate is output tokens by the time from the first
-request to the last token. The client runs on the same cores. Beside the ratio stands the CPU time per output token of
-each side, which holds on a busy machine too; rounds in which the machine was not ours are discarded and counted.
+request to the last token. The client runs on the same cores: one thread that reads every byte of every stream as it
+comes, and afterwards counts the events of each. Beside the ratio stands the CPU time per output token of each side and
+of the client, which holds on a busy machine too; rounds in which the machine was not ours are discarded and counted.
+
+`--beside` runs the batch offline once more beside a process that takes that share of a core in slices of a millisecond,
+as a gateway does: what two engine threads on two cores lose to any such neighbour.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
 import random
+import selectors
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from llm_engine import Cell, Child
 from truth_canary import Canary, ticks, tree
 
+from headway.adapters.http1.chunks import payload_of
 from headway.adapters.models import resolve
 
 HERE = Path(__file__).parent
 PROMPT, OUTPUT = 64, 48
 READY_S = 400.0
 TICK_MS = 1e3 / os.sysconf("SC_CLK_TCK")
+SLICE_S = 1e-3
+LAST = b"\r\n0\r\n\r\n"
+NEIGHBOUR = """
+import time
+share, slice_s = {share}, {slice_s}
+while True:
+    until = time.thread_time() + slice_s
+    while time.thread_time() < until:
+        pass
+    time.sleep(slice_s * (1 - share) / share)
+"""
 
 
 class Rate(NamedTuple):
     tokens_per_s: float
     cpu_ms: float  # per output token, of the engine's process and, through HTTP, of the gateway too
+    client_ms: float = 0.0  # per output token, of who reads the streams
+
+
+class Round(NamedTuple):
+    passes: bool
+    alone: Rate
+    there: Rate
+    crowded: Rate | None  # offline, with a neighbour
 
 
 class Server:
@@ -64,26 +91,26 @@ class Server:
         self._model = json.loads(self._get("/v1/models"))["data"][0]["id"]
 
     def run(self, streams: int) -> Rate:
-        ready, left = threading.Barrier(streams + 1), []
-        clients = [threading.Thread(target=self._stream, args=(ready, left)) for _ in range(streams)]
-        for client in clients:
-            client.start()
-        before = ticks(tree(self._process.pid))
-        ready.wait()
+        sockets = [socket.create_connection(("127.0.0.1", self._port), READY_S) for _ in range(streams)]
+        asked = [self._request() for _ in range(streams)]
+        before, mine = ticks(tree(self._process.pid)), time.thread_time()
         began = time.perf_counter()
-        for client in clients:
-            client.join()
-        took, cpu = time.perf_counter() - began, ticks(tree(self._process.pid)) - before
-        if len(left) != streams:
-            raise SystemExit(f"{streams - len(left)} of {streams} streams failed")
-        return Rate(streams * OUTPUT / took, cpu * TICK_MS / (streams * OUTPUT))
+        for sock, request in zip(sockets, asked, strict=True):
+            sock.sendall(request)
+        answers = read(sockets)
+        took, client = time.perf_counter() - began, time.thread_time() - mine
+        cpu = ticks(tree(self._process.pid)) - before
+        for answer in answers:
+            check(answer)
+        tokens = streams * OUTPUT
+        return Rate(tokens / took, cpu * TICK_MS / tokens, client * 1e3 / tokens)
 
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
         self._log.close()
 
-    def _stream(self, ready: threading.Barrier, left: list[int]) -> None:
+    def _request(self) -> bytes:
         body = {
             "model": self._model,
             "prompt": [random.randint(100, 40_000) for _ in range(PROMPT)],
@@ -92,13 +119,9 @@ class Server:
             "ignore_eos": True,
             "stream": True,
         }
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=READY_S)
-        connection.connect()
-        ready.wait()
-        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-        answer = connection.getresponse().read()
-        if answer.rstrip().endswith(b"[DONE]"):
-            left.append(1)
+        raw = json.dumps(body).encode()
+        head = "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        return f"{head}content-length: {len(raw)}\r\n\r\n".encode() + raw
 
     def _get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
@@ -117,6 +140,51 @@ class Server:
         return True
 
 
+def read(sockets: list[socket.socket]) -> list[bytes]:
+    """What each sends until its answer's last chunk or the connection's end."""
+    came = {sock: bytearray() for sock in sockets}
+    with selectors.DefaultSelector() as selector:
+        for sock in sockets:
+            selector.register(sock, selectors.EVENT_READ, came[sock])
+        while selector.get_map():
+            for key, _ in selector.select():
+                part = key.fileobj.recv(65536)
+                key.data.extend(part)
+                if not part or key.data.endswith(LAST):
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+    return [bytes(raw) for raw in came.values()]
+
+
+def check(answer: bytes) -> None:
+    """Every token came in an event of its own, and the stream has its end."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200") or not body.endswith(LAST):
+        raise SystemExit(f"a stream failed: {answer[:300]!r} ... {answer[-300:]!r}")
+    events = [
+        json.loads(line[6:])
+        for line in payload_of(body[: -len(LAST) + 2]).split(b"\n\n")
+        if line.startswith(b"data: {")
+    ]
+    tokens = sum(1 for event in events if event["choices"][0]["finish_reason"] is None)
+    if tokens != OUTPUT or events[-1]["choices"][0]["finish_reason"] != "length" or b"[DONE]" not in body[-40:]:
+        raise SystemExit(f"a stream has {tokens} tokens of {OUTPUT}: ... {answer[-300:]!r}")
+
+
+@contextlib.contextmanager
+def neighbour(share: float) -> Iterator[None]:
+    """A process that takes `share` of a core meanwhile; none for 0."""
+    if not share:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR.format(share=share, slice_s=SLICE_S)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def offline(child: Child, streams: int) -> Rate:
     """The child's phases, put together again."""
     found = child.ask(concurrent=streams, prompt=PROMPT, steps=OUTPUT - 1)
@@ -127,7 +195,7 @@ def offline(child: Child, streams: int) -> Rate:
 def compare(given: argparse.Namespace, threads: int, canary: Canary) -> None:
     command = [sys.executable, str(HERE / "llm_engine_child.py"), "headway", str(resolve().folder)]
     child = Child("offline", [*command, "--threads", str(threads)], {"OMP_NUM_THREADS": str(threads)})
-    kept: dict[int, list[tuple[bool, Rate, Rate]]] = {streams: [] for streams in given.streams}
+    kept: dict[int, list[Round]] = {streams: [] for streams in given.streams}
     with tempfile.TemporaryDirectory() as folder:
         server = Server(threads, Path(folder))
         try:
@@ -143,8 +211,10 @@ def compare(given: argparse.Namespace, threads: int, canary: Canary) -> None:
                     else:
                         alone = offline(child, streams)
                         there = server.run(streams)
-                    verdict = canary.stop()
-                    rows.append((verdict.passes, alone, there))
+                    with neighbour(given.beside):  # beside the canary's end too, which counts what lives as ours
+                        crowded = offline(child, streams) if given.beside else None
+                        verdict = canary.stop()
+                    rows.append(Round(verdict.passes, alone, there, crowded))
                     print(
                         f"{streams} stream(s), {there.tokens_per_s / alone.tokens_per_s:.2f}: {verdict.told()}",
                         flush=True,
@@ -152,25 +222,29 @@ def compare(given: argparse.Namespace, threads: int, canary: Canary) -> None:
         finally:
             server.stop()
             child.stop()
-    show(threads, kept)
+    show(threads, kept, given.beside)
 
 
-def show(threads: int, kept: dict[int, list[tuple[bool, Rate, Rate]]]) -> None:
-    heads = ("offline tokens/s", "HTTP tokens/s", "ratio", "offline CPU ms/token", "HTTP CPU ms/token", "rounds kept")
+def show(threads: int, kept: dict[int, list[Round]], share: float) -> None:
+    heads = ["offline tokens/s", "HTTP tokens/s", "ratio", "offline CPU ms/token", "HTTP CPU ms/token", "client"]
+    heads += [f"offline beside {share:.0%}"] * bool(share) + ["rounds kept"]
     print(f"\n| streams, {threads} engine thread(s) | " + " | ".join(heads) + " |")
     print("|---" * (len(heads) + 1) + "|")
     for streams, rows in kept.items():
-        quiet = [row for row in rows if row[0]]
+        quiet = [row for row in rows if row.passes]
         used = quiet or rows
-        alone, there = ([row[place] for row in used] for place in (1, 2))
-        figures = (
-            f"{statistics.median(rate.tokens_per_s for rate in alone):.0f}",
-            f"{statistics.median(rate.tokens_per_s for rate in there):.0f}",
-            f"{statistics.median(b.tokens_per_s / a.tokens_per_s for a, b in zip(alone, there, strict=True)):.2f}",
-            f"{statistics.median(rate.cpu_ms for rate in alone):.2f}",
-            f"{statistics.median(rate.cpu_ms for rate in there):.2f}",
-            f"{len(quiet)} of {len(rows)}",
-        )
+        figures = [
+            f"{statistics.median(row.alone.tokens_per_s for row in used):.0f}",
+            f"{statistics.median(row.there.tokens_per_s for row in used):.0f}",
+            f"{statistics.median(row.there.tokens_per_s / row.alone.tokens_per_s for row in used):.2f}",
+            f"{statistics.median(row.alone.cpu_ms for row in used):.2f}",
+            f"{statistics.median(row.there.cpu_ms for row in used):.2f}",
+            f"{statistics.median(row.there.client_ms for row in used):.3f}",
+        ]
+        if share:
+            rates = [row.crowded.tokens_per_s / row.alone.tokens_per_s for row in used if row.crowded is not None]
+            figures.append(f"{statistics.median(rates):.2f}")
+        figures.append(f"{len(quiet)} of {len(rows)}")
         brackets = "({})" if not quiet else "{}"
         print(f"| {streams} | " + " | ".join(brackets.format(figure) for figure in figures) + " |")
 
@@ -181,6 +255,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--others-max", type=float, default=0.06, help="share of the cores that others may take")
+    parser.add_argument("--beside", type=float, default=0.0, help="share of a core of a neighbour, once more offline")
     given = parser.parse_args()
     canary = Canary(given.others_max)
     for threads in given.threads:
