@@ -49,4 +49,9 @@ class StepClock:
         )
 
     def _busy_within(self, start_ns: Ns, end_ns: Ns) -> Ns:
-        return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._busy)
+        busy_ns = 0
+        for start, end in reversed(self._busy):
+            if end <= start_ns:
+                break  # so did all before it: a plan is made beside the last step or two
+            busy_ns += max(0, min(end, end_ns) - max(start, start_ns))
+        return busy_ns

@@ -1,3 +1,6 @@
+from collections import deque
+from collections.abc import Iterator
+
 from headway.core.events import StepDone, TimerFired
 from headway.core.ids import TimerId
 from headway.core.plans import StepTiming
@@ -57,3 +60,23 @@ def test_work_of_a_finished_step_is_runnable_since_its_results_were_there() -> N
 
 def test_work_of_any_other_event_is_runnable_since_that_event() -> None:
     assert runnable_since(TimerFired(150, "t", TimerId("t"))) == 150
+
+
+class CountedSteps(deque[tuple[int, int]]):
+    looks = 0
+
+    def __reversed__(self) -> Iterator[tuple[int, int]]:
+        for step in super().__reversed__():
+            self.looks += 1
+            yield step
+
+
+def test_only_steps_that_planning_can_have_run_beside_are_looked_at() -> None:
+    # SPEC E1: it is done for every step, on a core that the next one computes on
+    clock = StepClock()
+    for step in range(7):
+        clock.complete(StepTiming(100 * step, 100 * step, 100 * step + 100), Handed(0, 0, 0))
+    clock._busy = steps = CountedSteps(clock._busy)
+    last = clock.complete(StepTiming(700, 700, 800), Handed(planned_ns=610, plan_ns=20, runnable_ns=600))
+    assert last.overlapped_ns == 20
+    assert steps.looks == 2  # the one that ran, and the first that had ended before
