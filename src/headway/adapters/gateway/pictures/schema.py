@@ -141,6 +141,9 @@ NOT_SERVED: Final[Mapping[str, Unsupported]] = {
     "image_prompt": Unsupported("it belongs to /v1/images/generations and /v1/images/edits", (None,)),
     "image_prompt_scale": Unsupported("it belongs to `image_prompt`", (None,)),
     "ip_adapter_image": Unsupported("it is called image_prompt", (None,)),
+    "image_prompt_strength": Unsupported(
+        "use image_prompt_scale: it adds the picture, and takes nothing from the words", (None,)
+    ),
     "ip_adapter_scale": Unsupported("it is called image_prompt_scale", (None,)),
     "prompt": Unsupported("a variation has no words; use /v1/images/edits", (None,)),
 }

@@ -137,6 +137,7 @@ def test_a_model_without_an_adapter_names_those_that_have_one() -> None:
         ({"image_prompt": data_url(SHOWN), "image_prompt_scale": 2.5}, "image_prompt_scale", "2"),
         ({"image_prompt": data_url(SHOWN), "image_prompt_scale": -0.1}, "image_prompt_scale", "0"),
         ({"image_prompt_scale": 0.5}, "image_prompt_scale", "with an `image_prompt`"),
+        ({"image_prompt_strength": 0.5}, "image_prompt_strength", "use image_prompt_scale"),
         ({"ip_adapter_image": data_url(SHOWN)}, "ip_adapter_image", "image_prompt"),
     ],
 )
