@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--vae", type=Path, help="the trained autoencoder, for a model from nothing")
     parser.add_argument("--start", type=Path, help="the pipeline to go on from")
-    parser.add_argument("--steps", type=int, default=11_600)
+    parser.add_argument("--steps", type=int, default=25_600)
     a = parser.parse_args()
     if (a.vae is None) == (a.start is None):
         parser.error("give --vae to begin a model or --start to go on with one")

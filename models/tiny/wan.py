@@ -131,7 +131,7 @@ def load_pipeline(folder: Path) -> WanPipeline:
 class VideoSampling:
     frames: int = 8
     steps: int = 12
-    guidance: float = 2.0
+    guidance: float = 2.5
     seed: int = 0
 
 

@@ -70,7 +70,7 @@ def _wan(folder: Path) -> DiffusionSettings:
         size="64x64",
         sizes=("64x64",),
         steps=12,
-        guidance_scale=2.0,
+        guidance_scale=2.5,
         edits=False,
         fps=2,
         multiple=16,

@@ -8,7 +8,8 @@ from tests.unit.live.test_config_diffusion import configured
 
 from headway.core.errors import ConfigError
 from headway.live.chunk_sizes import check_chunks
-from headway.live.config_diffusion import check_diffusion, picture_card, probes_of
+from headway.live.config_diffusion import picture_card, probes_of
+from headway.live.config_diffusion_checks import check_diffusion
 from headway.live.config_tiny import tiny_models
 
 
