@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from headway.core.blockhash import DIGEST_BYTES
 from headway.sched.llm.kv_log import KvLog
 
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
@@ -14,11 +13,10 @@ Identity = int | bytes  # of the content before a block: a uid, or the cache roo
 
 SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that is at most so many times longer
 # The insert that makes a dict of 900,000 hashes grow takes 26 ms, and it grows even at a steady size, because deleted
-# entries use it up. Dicts of this size take 0.1 ms at most (of 8,192: 0.5); many more and smaller ones, or chains in
-# flat lists, twice as long for every hash that comes or goes: they miss the cache.
+# entries use it up. Dicts of this size take 0.1 ms at most (of 8,192: 0.5), but fill up together: a step may meet
+# several.
 HOME_BLOCKS: Final = 1024
 _BYTE: Final = 256
-_PAD: Final = -1  # no block
 
 
 class _Run(msgspec.Struct, frozen=True, gc=False):
@@ -46,14 +44,14 @@ class PrefixIndex:
         log.follow(self.uid)
         self._parent: list[Identity] = [b""] * blocks
         self._run = [_Run(b"", 0, 0)] * blocks
-        self._dicts: list[dict[bytes, int]] = _unlike(min(blocks // HOME_BLOCKS + 1, _BYTE), blocks)
+        self._dicts: list[dict[bytes, int]] = [{} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))]
         self._homes = [self._dicts[first % len(self._dicts)] for first in range(_BYTE)]  # by first byte of the hash
         self._blocks = self._last_uid = blocks
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Hashes and blocks."""
         for home in self._dicts:
-            yield from ((key, block) for key, block in home.items() if block != _PAD)
+            yield from home.items()
 
     def is_alive(self, content: Identity) -> bool:
         """A content that left the index can never be reached again, nor can what hangs on it."""
@@ -156,16 +154,5 @@ class PrefixIndex:
         """Nothing is known any more."""
         for _key, block in self.items():
             self.uid[block] = 0
-        for home, blank in zip(self._dicts, _unlike(len(self._dicts), self._blocks), strict=True):
+        for home in self._dicts:
             home.clear()
-            home.update(blank)
-
-
-def _unlike(dicts: int, blocks: int) -> list[dict[bytes, int]]:
-    """Dicts that do not grow in the same step.
-
-    Hashes fill all of them evenly: empty ones grew ten in a step, which made it take twice its time at 4,096 running.
-    So each begins with a number of entries of its own, none up to as many as `blocks` hashes bring it.
-    """
-    pads = [place.to_bytes(DIGEST_BYTES + 1, "big") for place in range(blocks // dicts)]  # longer than any hash
-    return [dict.fromkeys(pads[: len(pads) * place // dicts], _PAD) for place in range(dicts)]
