@@ -3,8 +3,6 @@
 import json
 import os
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -58,21 +56,27 @@ def place(url: str | None, port: int) -> Place:
     is_free = is_here and port_free(urlsplit(at).port or 80)
     if is_free:
         return Place(at)
+    import http.client  # `--help` asks no server
+
     try:
         if "version" not in json.loads(_get(f"{at}/version")):
             return Place(at, is_free, is_here)
         return Place(at, is_free, is_here, tuple(listed_models(at, os.environ.get("OPENAI_API_KEY"))), _unready(at))
-    except (OSError, ValueError, TypeError, ServerError):
+    except (OSError, ValueError, TypeError, KeyError, http.client.HTTPException, ServerError):  # not one of ours
         return Place(at, is_free, is_here)
 
 
 def _get(url: str) -> bytes:
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=_ANSWERS_S) as answer:
         body: bytes = answer.read()
         return body
 
 
 def _unready(at: str) -> str:
+    import urllib.error
+
     try:
         _get(f"{at}/ready")
     except urllib.error.HTTPError as error:

@@ -116,3 +116,23 @@ def test_what_is_said_of_the_address_is_looked_at(
     monkeypatch.setattr(command, "gather", gather)
     CliRunner().invoke(command.app, arguments, env=environment)
     assert asked == [seen]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\n{", b"HTTP/1.1 200 OK\r\n\r\n[1]"],
+)
+def test_whatever_listens_there_is_something_else(words: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def speak() -> None:
+            with listening.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(words)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        found = place(None, listening.getsockname()[1])
+        speaker.join()
+    assert found.serves is None
+    assert not found.is_free
