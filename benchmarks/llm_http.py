@@ -168,7 +168,11 @@ def check(answer: bytes) -> None:
     ]
     tokens = sum(1 for event in events if event["choices"][0]["finish_reason"] is None)
     # Text held back for want of its last byte comes in one event more, at the end.
-    if tokens not in (OUTPUT, OUTPUT + 1) or events[-1]["choices"][0]["finish_reason"] != "length" or b"[DONE]" not in body[-40:]:
+    if (
+        tokens not in (OUTPUT, OUTPUT + 1)
+        or events[-1]["choices"][0]["finish_reason"] != "length"
+        or b"[DONE]" not in body[-40:]
+    ):
         raise SystemExit(f"a stream has {tokens} tokens of {OUTPUT}: ... {answer[-300:]!r}")
 
 
