@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md has the figures of every benchmark, or a page in docs has: a section that is cut off by mistake is missed."""
+"""benchmarks/RESULTS.md or a page in docs has the figures of every benchmark: a section cut off by mistake is missed."""
 
 from pathlib import Path
 from typing import Final
