@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md or a page in docs has the figures of every benchmark: a section cut off by mistake is missed."""
+"""RESULTS.md or a page in docs has the figures of every benchmark: a section that is cut off by mistake is missed."""
 
 from pathlib import Path
 from typing import Final
