@@ -15,10 +15,10 @@ from headway.adapters.gateway.explain import ExplainRoute
 from headway.adapters.gateway.generate import Generator
 from headway.adapters.gateway.job_ports import Durable, Meters
 from headway.adapters.gateway.openapi import openapi_json
-from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.routes import SLO_ROUTES, PictureRoutes
 from headway.adapters.gateway.plain import JsonObject, PlainRoutes
+from headway.adapters.gateway.playback.predicted import Estimates
 from headway.adapters.gateway.playback.routes import Near, SessionRoutes
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import GENERATION_ROUTES, Models, Preparer, Route
@@ -68,7 +68,7 @@ class Gateway:
         models = Models(serving, tokenizers)
         self._preparer = Preparer(serving, models, self._encoder, settings)
         painter = PicturePreparer(serving, models, settings.limits)
-        estimates = PictureEstimates(serving, painter, settings.sheet)
+        estimates = Estimates(serving, painter, settings)
         self._plain = PlainRoutes(serving, models, self._preparer, self._encoder, estimates, settings)
         self.metrics = Metrics(lambda: scrape(serving), vllm_aliases=settings.metrics_aliases == "vllm")
         serving.on_record(self.metrics.observe)

@@ -1,8 +1,8 @@
 """`POST /v1/route/explain`: where a request would go now, with the parts of every replica's score. It runs nothing."""
 
 from headway.adapters.gateway.caller import Caller
-from headway.adapters.gateway.pictures.estimates import PictureEstimates
 from headway.adapters.gateway.plain import JsonObject
+from headway.adapters.gateway.playback.predicted import Estimates
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import Preparer, text_route
 from headway.adapters.gateway.prompts import Encoder
@@ -18,7 +18,7 @@ class ExplainRoute:
     """With an admin key configured, only for it: the answer shows every replica and everybody's load."""
 
     def __init__(
-        self, serving: Serving, keys: KeyTable, preparer: Preparer, encoder: Encoder, pictures: PictureEstimates
+        self, serving: Serving, keys: KeyTable, preparer: Preparer, encoder: Encoder, pictures: Estimates
     ) -> None:
         self._serving, self._keys, self._preparer, self._encoder = serving, keys, preparer, encoder
         self._pictures = pictures

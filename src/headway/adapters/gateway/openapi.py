@@ -11,8 +11,9 @@ from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED, Unsupported
 from headway.adapters.gateway.pictures.answers import ImageAnswer
 from headway.adapters.gateway.pictures.bodies import not_served
 from headway.adapters.gateway.pictures.queue import PauseBody, ResumeBody
-from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES, SESSIONS
+from headway.adapters.gateway.pictures.routes import IMAGE_ROUTES
 from headway.adapters.gateway.pictures.schema import (
+    SESSIONS,
     DiffusionBody,
     EditBody,
     ImageBody,

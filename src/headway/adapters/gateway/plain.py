@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.estimates import text_estimate
 from headway.adapters.gateway.evidence import evidence_object, ledger_object
-from headway.adapters.gateway.pictures.estimates import PictureEstimates
+from headway.adapters.gateway.playback.predicted import Estimates
 from headway.adapters.gateway.ports import ModelCard, NamedModel, PictureCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer, text_route
 from headway.adapters.gateway.prompts import INLINE_CHARS_MAX, Encoder, chat_text, check_length
@@ -27,7 +27,7 @@ class PlainRoutes:
         models: Models,
         preparer: Preparer,
         encoder: Encoder,
-        pictures: PictureEstimates,
+        pictures: Estimates,
         settings: GatewaySettings,
     ) -> None:
         self._serving, self._models, self._preparer, self._encoder = serving, models, preparer, encoder

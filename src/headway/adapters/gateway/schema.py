@@ -139,5 +139,6 @@ class EstimateBody(msgspec.Struct, frozen=True, kw_only=True):
         "/v1/images/edits",
         "/v1/images/variations",
         "/v1/videos",
+        "/v1/videos/sessions",
     ]
     body: msgspec.Raw

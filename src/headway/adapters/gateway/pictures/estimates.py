@@ -44,12 +44,7 @@ class PictureEstimates:
         request = self.prepare(endpoint, raw, caller).request
         found = self._serving.foresee(request)
         if found is None:
-            raise CapacityError(
-                f"No replica of {request.model} has told yet what its work takes.",
-                status=503,
-                code="no_replica",
-                retry_after_ms=LOADING_RETRY_MS,
-            )
+            raise untold(request.model)
         model = ran(request.model, found.degraded)
         images, frames = (request.n, 0) if request.frames == 1 else (0, request.frames)
         used = Usage(request.tenant, model, today(), found.gpu_seconds, images, frames, 1)
@@ -65,3 +60,9 @@ class PictureEstimates:
             "stage_seconds": {name: rounded(took) for name, took in found.stages.items()},
             "cold_start": found.is_cold,
         }
+
+
+def untold(model: str) -> CapacityError:
+    """What is answered while nobody can tell what work takes."""
+    message = f"No replica of {model} has told yet what its work takes."
+    return CapacityError(message, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)

@@ -28,6 +28,7 @@ from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.queue import PauseBody, QueueRoutes, ResumeBody
 from headway.adapters.gateway.pictures.ranges import give
 from headway.adapters.gateway.pictures.schema import (
+    SESSIONS,
     EditBody,
     ImageBody,
     PictureBody,
@@ -53,7 +54,6 @@ IMAGE_ROUTES: Final[dict[str, tuple[type[PictureBody], StreamKind]]] = {
     "/v1/images/variations": (VariationBody, "image_edit"),
 }
 VIDEOS: Final = "/v1/videos"
-SESSIONS: Final = "/v1/videos/sessions"
 SLO_ROUTES: Final = (*GENERATION_ROUTES, *IMAGE_ROUTES, VIDEOS, SESSIONS)
 JOB_VERBS: Final = ("cancel", "retry", "pause", "resume", "reorder")
 _PREFIX: Final[dict[JobKind, str]] = {"image": "/v1/images", "video": VIDEOS}

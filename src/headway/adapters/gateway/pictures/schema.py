@@ -100,6 +100,9 @@ class RemixBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Prompt
 
 
+SESSIONS: Final = "/v1/videos/sessions"
+
+
 class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/videos/sessions`. Chunk k has the seed `seed + k`."""
 

@@ -4,15 +4,15 @@ from typing import Final
 
 from headway.adapters.gateway.caller import Caller
 from headway.adapters.gateway.exchange import Exchange
+from headway.adapters.gateway.pictures.estimates import untold
 from headway.adapters.gateway.pictures.jobs import owner
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.schema import SessionBody
 from headway.adapters.gateway.playback.film import Film, FilmPreparer
+from headway.adapters.gateway.playback.predicted import Predicted, predicted
 from headway.adapters.gateway.playback.run import Around, SessionRun
-from headway.adapters.gateway.prepare import LOADING_RETRY_MS
 from headway.adapters.gateway.tenants import Tenant
 from headway.core.errors import CapacityError, RequestError
-from headway.core.request import DiffusionRequest
 
 RETRY_MS: Final = 5000
 
@@ -38,11 +38,11 @@ class SessionDesk:
         """Open a session and play it to its end. Raises RequestError and CapacityError for what is refused before its
         stream begins, ClientLeft."""
         film = self._preparer.film(body, caller)
-        predicted_s = self._predicted(film, needs_realtime=bool(body.require_realtime))
+        found = self._predicted(film, needs_realtime=bool(body.require_realtime))
         self._require_room(caller.tenant)
         run = self._runs[film.id] = SessionRun(film, caller, exchange, self._around)
         try:
-            await run.answer(predicted_s)
+            await run.answer(found)
         finally:
             del self._runs[film.id]
 
@@ -56,33 +56,24 @@ class SessionDesk:
             message = f"{len(self._runs)} sessions are open, the limit is {limits.open_max}; try again later."
             raise CapacityError(message, status=503, code="queue_full", retry_after_ms=RETRY_MS)
 
-    def _predicted(self, film: Film, *, needs_realtime: bool) -> float | None:
-        """Return the seconds that a chunk after the first is believed to take, alone; None where nobody can tell."""
-        first = film.request(0, film.words, b"", film.asked.request.arrived_ns, None)
-        self._foreseen(first)
-        found = self._foreseen(film.later())
+    def _predicted(self, film: Film, *, needs_realtime: bool) -> Predicted | None:
+        """Return what it is believed to take; None where nobody can tell. Raises RequestError for what no replica has
+        the memory for, and for what is to be in real time and is not."""
+        found = predicted(self._around.serving, film)
         if found is None:
             if needs_realtime:
-                message = f"No replica of {film.asked.card.id} has told yet what its work takes."
-                raise CapacityError(message, status=503, code="no_replica", retry_after_ms=LOADING_RETRY_MS)
+                raise untold(film.asked.card.id)
             return None
-        if needs_realtime and found > film.chunk_seconds:
+        if found.unservable is not None:
+            raise RequestError(found.unservable, code="unservable")
+        if needs_realtime and not found.keeps_up(film):
             raise RequestError(
-                f"A chunk is predicted to take {found:.2f} s and plays for {film.chunk_seconds:g} s; ask for fewer "
-                "steps or a smaller size, or leave `require_realtime` out.",
+                f"A chunk is predicted to take {found.chunk_s:.2f} s and plays for {film.chunk_seconds:g} s; ask for "
+                "fewer steps or a smaller size, or leave `require_realtime` out.",
                 code="not_realtime",
                 param="require_realtime",
             )
         return found
-
-    def _foreseen(self, request: DiffusionRequest) -> float | None:
-        """Raises RequestError `unservable` for what no replica has the memory for."""
-        found = self._around.serving.foresee(request)
-        if found is None:
-            return None
-        if found.unservable is not None:
-            raise RequestError(found.unservable, code="unservable")
-        return sum(found.stages.values())
 
     def find(self, name: str, tenant: Tenant) -> SessionRun:
         """Return an open session of the tenant. Raises RequestError 404."""

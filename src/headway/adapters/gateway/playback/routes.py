@@ -13,8 +13,7 @@ from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.job_ports import Durable, Meters
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
-from headway.adapters.gateway.pictures.routes import SESSIONS
-from headway.adapters.gateway.pictures.schema import SessionBody, SessionChange
+from headway.adapters.gateway.pictures.schema import SESSIONS, SessionBody, SessionChange
 from headway.adapters.gateway.playback.desk import SessionDesk, Sessions
 from headway.adapters.gateway.playback.run import Around
 from headway.adapters.gateway.ports import Serving

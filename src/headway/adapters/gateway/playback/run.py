@@ -16,6 +16,7 @@ from headway.adapters.gateway.playback.chunk import ChunkRun, Outcome
 from headway.adapters.gateway.playback.clock import Playback
 from headway.adapters.gateway.playback.events import Chunk, Completed, Cost, Created, View, event, last_event
 from headway.adapters.gateway.playback.film import Film
+from headway.adapters.gateway.playback.predicted import Predicted
 from headway.adapters.gateway.playback.wire import Wire
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prices import today
@@ -111,8 +112,8 @@ class SessionRun:
 
     # The stream
 
-    async def answer(self, predicted_s: float | None) -> None:
-        """Play it. `predicted_s`: what a chunk is believed to take. Raises ClientLeft."""
+    async def answer(self, predicted: Predicted | None) -> None:
+        """Play it. `predicted`: what it is believed to take. Raises ClientLeft."""
         exchange, around, caller = self._exchange, self._around, self.caller
         exchange.own_headers = [
             (b"x-request-id", caller.public_id.encode()),
@@ -121,7 +122,7 @@ class SessionRun:
         ]
         wire = Wire(exchange, around.settings.stream, lambda: self.end("gone"))
         try:
-            error = await self._play(wire, predicted_s)
+            error = await self._play(wire, predicted)
             if self._cause == "gone":
                 raise ClientLeft
             if error is not None and not exchange.started:
@@ -136,13 +137,13 @@ class SessionRun:
             wire.close()
             self._close()
 
-    async def _play(self, wire: Wire, predicted_s: float | None) -> ErrorOut | None:
+    async def _play(self, wire: Wire, predicted: Predicted | None) -> ErrorOut | None:
         while self._next < self.film.chunks and await self._opens():
             number, chunk = self._next, self._begin()
             if number == 0:
                 if (refused := await chunk.refused()) is not None:
                     return refused
-                await wire.write(event(self._created_event(predicted_s)))
+                await wire.write(event(self._created_event(predicted)))
             outcome = await self._made(chunk)
             if self._cause is not None:
                 return None
@@ -240,7 +241,7 @@ class SessionRun:
 
     # What is said of it
 
-    def _created_event(self, predicted_s: float | None) -> Created:
+    def _created_event(self, predicted: Predicted | None) -> Created:
         film = self.film
         return Created(
             id=film.id,
@@ -249,8 +250,8 @@ class SessionRun:
             size=film.asked.size,
             chunk_frames=film.looks.chunk_frames,
             chunk_seconds=film.chunk_seconds,
-            predicted_chunk_seconds=predicted_s,
-            realtime=None if predicted_s is None else predicted_s < film.chunk_seconds,
+            predicted_chunk_seconds=None if predicted is None else predicted.chunk_s,
+            realtime=None if predicted is None else predicted.keeps_up(film),
             seed=film.asked.request.seed,
         )
 
