@@ -18,6 +18,7 @@ from tests.unit.engines.llm.conftest import TINY, random_tensors  # noqa: E402  
 from tests.unit.engines.llm.planner import Planner  # noqa: E402
 from tests.unit.engines.llm.step_world import GRAPH_ROWS, StepWorld, texts  # noqa: E402
 
+from headway.core.errors import InvariantError  # noqa: E402
 from headway.core.plans import Join, StepPlan  # noqa: E402
 from headway.engines.llm.cuda import CudaDevice  # noqa: E402
 from headway.engines.llm.device_engine import DeviceLlmEngine  # noqa: E402
@@ -110,6 +111,41 @@ def test_replayed_pieces_give_what_the_steps_give_without_them(folder: Path) -> 
         return planner.tokens
 
     assert tokens("piecewise", piece_rows=(8, 128)) == tokens("none")
+
+
+# SPEC E1
+def test_what_follows_a_join_sees_the_work_of_the_branch() -> None:
+    device = CudaDevice()
+    source, beside, after = (torch.zeros(8, device=device.where) for _ in range(3))
+
+    def compute() -> Any:
+        def branch() -> None:
+            torch.cuda._sleep(1_000_000)
+            beside.copy_(source)
+
+        join = device.fork(branch)
+        doubled = source * 2
+        join()
+        return after.copy_(beside + doubled)
+
+    replay = device.capture(compute)
+    for value in (1.0, 2.0):
+        source.fill_(value)
+        assert replay().tolist() == [3 * value] * 8
+
+
+# SPEC E1
+def test_a_capture_with_a_branch_that_is_not_joined_is_refused_and_leaves_the_device_whole() -> None:
+    device = CudaDevice()
+    source = torch.ones(8, device=device.where)
+
+    def compute() -> Any:
+        device.fork(lambda: source.add_(0))
+        return source * 2
+
+    with pytest.raises(InvariantError, match="1 branches that were forked and not joined"):
+        device.capture(compute)
+    assert device.capture(lambda: source * 3)().tolist() == [3.0] * 8
 
 
 # SPEC E2

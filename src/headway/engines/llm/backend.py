@@ -13,6 +13,7 @@ from headway.core.graphs import Captures
 from headway.engines.llm.captures import FUSED_ATTENTION, HOST_ATTENTION
 from headway.engines.llm.config import ModelConfig
 from headway.engines.llm.draw import Draw, NativeDraw, torch_draw
+from headway.engines.llm.forks import Fork, in_line
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels
 from headway.engines.llm.linear import DeviceLinear, Linear, NativeLinear, OneDnnLinear, TorchLinear, is_row_invariant
 from headway.engines.llm.ops import NativeOps, Ops, RopeTables, TorchOps, native_refusal
@@ -71,7 +72,7 @@ def choose_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
     )
 
 
-def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice) -> Backend:
+def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice, fork: Fork = in_line) -> Backend:
     """torch on `choice.device`: the same decoder and the same plans.  # never run on a device"""
     if choice.kernels == "native":
         raise ConfigError(f"kernels = native compute on the CPU, device = {choice.device}; use kernels = auto")
@@ -79,7 +80,7 @@ def device_backend(config: ModelConfig, rope: RopeTables, choice: BackendChoice)
     kept = torch.float32 if dtype == "float32" else torch.bfloat16
     return Backend(
         make_linear=lambda weight, bias: DeviceLinear(weight, bias, choice.device, kept),
-        ops=SdpaOps(config, rope, choice.block_size, kept),
+        ops=SdpaOps(config, rope, choice.block_size, kept, fork),
         draw=torch_draw,
         dtype=dtype,
         device=choice.device,

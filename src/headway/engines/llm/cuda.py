@@ -6,6 +6,7 @@ import torch
 
 from headway.core.errors import ConfigError, InvariantError
 from headway.engines.llm.device import Lane
+from headway.engines.llm.forks import Forks, Join
 
 _WARM_RUNS = 2
 
@@ -25,6 +26,8 @@ class CudaDevice:
             "copy_out": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
         }
         self._is_capturing = False
+        self._forks = Forks(self._split)
+        self._sides: list[torch.cuda.Stream] = []  # for branches of captures; none has work that is not joined
 
     def stream(self, lane: Lane) -> torch.cuda.Stream:
         """Raises InvariantError while a graph is captured: no lane was forked into it, so a replay would not see it."""
@@ -53,13 +56,17 @@ class CudaDevice:
         # Libraries choose algorithms and allocate in their first runs, which a graph must not hold.
         with torch.cuda.stream(aside):
             for _ in range(_WARM_RUNS):
-                compute()
+                with self._forks.region():
+                    compute()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self._is_capturing = True
         try:
             # Other threads may use the device meanwhile; only this one's work belongs to the graph.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+                self._forks.region(),
+            ):
                 out = compute()
         finally:
             self._is_capturing = False
@@ -69,6 +76,29 @@ class CudaDevice:
             return out
 
         return replay
+
+    def fork(self, work: Callable[[], None]) -> Join:
+        return self._forks.fork(work)
+
+    def _split(self, work: Callable[[], None]) -> Join:
+        """A side stream enters the capture by waiting for the capturing one, which waits for it in turn at the join."""
+        capturing = torch.cuda.current_stream()
+        side = self._sides.pop() if self._sides else torch.cuda.Stream()  # type: ignore[no-untyped-call]  # no type
+        side.wait_stream(capturing)
+
+        def join() -> None:
+            capturing.wait_stream(side)
+            self._sides.append(side)
+
+        is_done = False
+        try:
+            with torch.cuda.stream(side):
+                work()
+            is_done = True
+        finally:
+            if not is_done:
+                join()
+        return join
 
 
 class CudaEvent:

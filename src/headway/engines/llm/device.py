@@ -6,6 +6,8 @@ from typing import Any, Literal, Protocol
 import numpy.typing as npt
 import torch
 
+from headway.engines.llm.forks import Join
+
 Array = npt.NDArray[Any]  # int32, int64, float32 or float64
 
 
@@ -54,6 +56,11 @@ class Device(Protocol):
     def capture(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         """Record the work of `compute`; the returned call queues it again and returns the same, refilled tensor.
 
-        Raises InvariantError when `compute` uses a copy lane or an event: a replay would not repeat that.
+        `compute` may `fork`. Raises InvariantError when it leaves a branch that it did not join, and when it uses a
+        copy lane or an event: a replay would not repeat that.
         """
+        ...
+
+    def fork(self, work: Callable[[], None]) -> Join:
+        """Within a capture: the work on a stream of its own, from here until the returned call. Elsewhere: in line."""
         ...

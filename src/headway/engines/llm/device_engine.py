@@ -27,13 +27,12 @@ from headway.engines.llm.graphs import DecodeGraphs, PieceGraphs
 from headway.engines.llm.leases import Lease, LeasePool
 from headway.engines.llm.loading import EngineSettings, load
 from headway.engines.llm.open_steps import Launched, OpenStep
-from headway.engines.llm.ops import Rows, Spans
 from headway.engines.llm.sampling import sample, sample_where_logits_lie
 from headway.engines.llm.staging import Staging
+from headway.engines.llm.standing import PLACEHOLDER, StandingRows
 
 # Tables on the device move when there are more sequences than slots, and graphs are captured again then.
 _FIRST_SLOTS = 512
-_PLACEHOLDER = -1
 _ROW_BYTES = 128  # of the arrays that a step brings for each row, tables apart
 
 
@@ -45,7 +44,9 @@ class DeviceLlmEngine:
     ) -> None:
         self._clock, self._device = clock, device
         self._staging = Staging(device)
-        loaded = load(settings, device.where, device_backend, self._staging.place, _FIRST_SLOTS)
+        loaded = load(
+            settings, device.where, partial(device_backend, fork=device.fork), self._staging.place, _FIRST_SLOTS
+        )
         self._draw, self._decoder, self._kv = loaded.backend.draw, loaded.decoder, loaded.kv
         self._sequences, self._sampling, self._batch = loaded.sequences, loaded.sampling, loaded.batch
         self.limits = loaded.limits
@@ -55,11 +56,13 @@ class DeviceLlmEngine:
         self._stopped: set[int] = set()
         self._done_ns: Ns = 0
         with torch.inference_mode():
-            self._reserve(loaded.layout.size, settings.graph_rows)
+            self._rows = StandingRows(self._staging, self._sequences, loaded.layout.size, self._kv.scratch_slot)
+            if settings.graph_rows:
+                self._rows.reserve_logits(settings.graph_rows, self.limits.vocab_size)
             self._graphs = DecodeGraphs(device, self._captured, self._sequences.tables.shape[1])
             pieces_max = max(settings.piece_rows, default=0)
             self._pieces = PieceGraphs(
-                device, self._decoder, self._kv, self._standing, max(pieces_max, LEAST_ROWS) if pieces_max else 0
+                device, self._decoder, self._kv, self._rows.first, max(pieces_max, LEAST_ROWS) if pieces_max else 0
             )
             for graphs, sizes in ((self._graphs, settings.graph_rows), (self._pieces, settings.piece_rows)):
                 for rows in sorted({max(rows, LEAST_ROWS) for rows in sizes}, reverse=True):
@@ -113,62 +116,22 @@ class DeviceLlmEngine:
     def _admit(self, slot: int, new: NewSequence) -> None:
         self._sampling.set(slot, new.sampling)
 
-    def _reserve(self, size: int, graph_rows: tuple[int, ...]) -> None:
-        for name in ("tokens", "positions", "contexts", "owners"):
-            self._staging.reserve(name, size)
-        self._staging.reserve("tiles", size + 1)
-        self._staging.reserve("sampled", size, dtype=torch.int64)
-        self._staging.reserve("slots", size, dtype=torch.int64)
-        self._staging.reserve("tables", *self._sequences.tables.shape)
-        self._last = self._staging.reserve("last", self._sequences.capacity)
-        self._rows = torch.arange(size, device=self._device.where)
-        if graph_rows:  # one buffer for the logits of all graphs
-            self._staging.reserve("logits", max(*graph_rows, LEAST_ROWS), self.limits.vocab_size, dtype=torch.float32)
-
-        self._idle()
-
-    def _idle(self) -> None:
-        """Padding rows only, so that a capture writes nothing but the scratch block."""
-        for name in ("tokens", "positions", "contexts", "owners"):
-            self._staging.view(name, len(self._rows)).zero_()
-        self._staging.view("slots", len(self._rows)).fill_(self._kv.scratch_slot)
-
-    def _known(self, tokens: torch.Tensor, rows: Rows) -> torch.Tensor:
-        return torch.where(tokens == _PLACEHOLDER, self._last[rows.owners.long()], tokens)
-
-    def _standing(self, count: int, blocks: int = 0) -> tuple[torch.Tensor, Rows]:
-        """The first `count` rows of the standing buffers, as decodes within `blocks` KV blocks."""
-        view = self._staging.view
-        rows = Rows(
-            positions=view("positions", count),
-            slots=view("slots", count),
-            contexts=view("contexts", count),
-            owners=view("owners", count),
-            tables=view("tables", self._sequences.capacity),
-            tile_starts=view("tiles", count + 1),
-            spans=Spans(singles=count, blocks=blocks),
-        )
-        return self._known(view("tokens", count), rows), rows
-
     def _captured(self, count: int, blocks: int) -> torch.Tensor:
         """A decode step over the standing buffers."""
-        logits = self._decoder.forward(*self._standing(count, blocks), self._kv, self._rows[:count])
+        logits = self._decoder.forward(*self._rows.first(count, blocks), self._kv, self._rows.numbers[:count])
         return self._staging.view("logits", count).copy_(logits)
 
     def _logits(self, plan: StepPlan, inputs: StepInputs) -> torch.Tensor:
-        if len(self._last) != self._sequences.capacity:
-            last = self._last
-            self._last = self._staging.reserve("last", self._sequences.capacity)
-            self._last[: len(last)] = last
+        self._rows.grow()
         if self._staging.moves != self._moves:
-            self._idle()
+            self._rows.idle()
             self._graphs.recapture()
             self._pieces.recapture()
             self._moves = self._staging.moves
             inputs = self._batch.inputs(plan)
         self._staging.land()
         if plan.graph == "none":
-            known = self._known(inputs.tokens, inputs.rows)
+            known = self._rows.known(inputs.tokens, inputs.rows)
             return self._decoder.forward(known, inputs.rows, self._kv, inputs.sampled)
         rows = len(inputs.tokens)
         graphs = self._graphs if plan.graph == "full" else self._pieces
@@ -194,7 +157,7 @@ class DeviceLlmEngine:
                 tokens, scores = upload(found.tokens), found.scores
             else:
                 tokens = sample_where_logits_lie(logits, slots, self._sequences, self._sampling, upload)
-            self._last[upload(slots)] = tokens
+            self._rows.last[upload(slots)] = tokens
             self._batch.advance(plan)
             step = OpenStep(
                 plan=plan,
@@ -207,7 +170,7 @@ class DeviceLlmEngine:
                 queued_ns=self._clock(),
                 lease=lease,
             )
-            self._sequences.append_tokens(slots, np.full(len(slots), _PLACEHOLDER, np.int32))
+            self._sequences.append_tokens(slots, np.full(len(slots), PLACEHOLDER, np.int32))
             self._open.append(step)
         return step
 
@@ -234,7 +197,7 @@ class DeviceLlmEngine:
         """A chunk that recomputes outputs needs them on the host."""
         for chunk in plan.chunks:
             known = self._sequences.tokens[self._sequences.slot(chunk.seq), chunk.start : chunk.start + chunk.count]
-            if (known == _PLACEHOLDER).any():
+            if (known == PLACEHOLDER).any():
                 self._settle()
 
     def _settle(self) -> None:

@@ -8,20 +8,31 @@ import torch
 from torch.nn import functional
 
 from headway.engines.llm.config import ModelConfig
-from headway.engines.llm.ops import RopeTables, Rows, TorchOps
+from headway.engines.llm.forks import Fork, in_line
+from headway.engines.llm.ops import HeadNorms, RopeTables, Rows, TorchOps
 
 
 class SdpaOps(TorchOps):
     """Query heads that share a KV head are folded into its query rows; products in `dtype`."""
 
-    def __init__(self, config: ModelConfig, rope: RopeTables, block_size: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: ModelConfig, rope: RopeTables, block_size: int, dtype: torch.dtype, fork: Fork = in_line
+    ) -> None:
         super().__init__(config, rope, block_size)
-        self._dtype = dtype
+        self._dtype, self._fork = dtype, fork
         self._group = config.heads // config.kv_heads
         self._width = config.heads * config.head_dim
         device = rope.cosines.device
         self._offsets = torch.arange(block_size, device=device)
         self._numbers = torch.arange(rope.cosines.shape[0] + block_size, device=device)
+
+    def rope_store(
+        self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor, norms: HeadNorms | None
+    ) -> None:
+        """V is neither normed nor turned: a captured step stores it beside the kernels that Q and K go through."""
+        join = self._fork(lambda: self._store_values(qkv, rows, values))
+        self._turn_and_store_keys(qkv, rows, keys, norms)
+        join()
 
     def attention(self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         config, spans = self._config, rows.spans

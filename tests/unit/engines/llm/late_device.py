@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from headway.engines.llm.device import Lane
+from headway.engines.llm.forks import Join, in_line
 
 
 class LateDevice:
@@ -36,6 +37,10 @@ class LateDevice:
             return out.copy_(compute())
 
         return replay
+
+    def fork(self, work: Callable[[], None]) -> Join:
+        """One thing after the other is an order that branches may have."""
+        return in_line(work)
 
 
 class LateEvent:

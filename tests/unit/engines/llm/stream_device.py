@@ -1,22 +1,32 @@
-"""A `Device` for tests that does its work late: three lanes, each a queue, run in an order that a seed chooses.
+"""A `Device` for tests that does its work late: each lane is a queue, run in an order that a seed chooses.
 
 Only events bind the lanes to each other, so work whose wait is missing meets memory that is not written yet, or that is
-written again already. Tensors of the device are `OnDevice`: what torch is told to do with them, it does when the lane
-`compute` comes to it. Memory holds values that fit nowhere until something is written there.
+written again already. Tensors of the device are `OnDevice`: what torch is told to do with them, it does when its lane
+comes to it. Memory holds values that fit nowhere until something is written there. A captured graph replays its
+branches in a lane of their own.
+
+Whatever the order, lanes that touch the same memory unordered raise `Race`, in the call that runs the second of them.
+But a gather of pages that races returns garbage: attention reads more pages than it shows to a row, and what is masked
+may be anything.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from tests.unit.engines.llm.races import Clocks, Race, Races, Touch, merge
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from headway.core.errors import InvariantError
 from headway.engines.llm.device import Lane
+from headway.engines.llm.forks import Forks, Join
 
-LANES: tuple[Lane, ...] = ("copy_in", "compute", "copy_out")
+LANES = ("copy_in", "compute", "copy_out", "aside")
+_GARBAGE = 12345.0
+_INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default}
 _WAITING = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
 _EAGERNESS = (0.0, 0.3, 0.9, 1.0)
 
@@ -50,25 +60,41 @@ class OnDevice(torch.Tensor):
         raise InvariantError(f"{func} on a tensor of a StreamDevice outside of its mode")
 
 
+class Work(NamedTuple):
+    """Something to run, and what it touches. `gathered`: what it fills with garbage where a read of `pages` races."""
+
+    run: Callable[[], Any]
+    reads: Sequence[Touch] = ()
+    writes: Sequence[Touch] = ()
+    pages: Touch | None = None
+    gathered: torch.Tensor | None = None
+
+
+class Ticket(NamedTuple):
+    """Wait until `lane` has done so much."""
+
+    lane: str
+    count: int
+
+
 class StreamEvent:
     """Each record makes another ticket; `hold` and `wait` take the last."""
 
     def __init__(self, device: "StreamDevice") -> None:
         self._device = device
-        self._ticket: tuple[Lane, int] | None = None
+        self._ticket = Ticket("compute", 0)
 
     def record(self, lane: Lane) -> None:
         self._device.touch("record")
-        self._ticket = (lane, self._device.given[lane])
+        self._ticket = Ticket(lane, self._device.given[lane])
 
     def hold(self, lane: Lane) -> None:
         self._device.touch("hold")
-        self._device.give(lane, self._ticket or ("compute", 0))
+        self._device.give(lane, self._ticket)
 
     def wait(self) -> None:
         self._device.touch("wait")
-        if self._ticket is not None:
-            self._device.reach(*self._ticket)
+        self._device.await_(self._ticket)
 
 
 class StreamDevice:
@@ -80,11 +106,16 @@ class StreamDevice:
         self._rng = Random(f"streams-{seed}")
         self.eager = {lane: self._rng.choice(_EAGERNESS) for lane in LANES}
         self.fail = 0.0
-        self.replayed = self.stalls = 0  # stalls: the host waited for computing
-        self.given: dict[Lane, int] = dict.fromkeys(LANES, 0)
-        self._done: dict[Lane, int] = dict.fromkeys(LANES, 0)
-        self._queues: dict[Lane, deque[Callable[[], Any] | tuple[Lane, int]]] = {lane: deque() for lane in LANES}
-        self._recording: list[Callable[[], Any]] | None = None
+        self.replayed = self.branches = 0
+        self.stalls = 0  # the host waited for computing
+        self.given = dict.fromkeys(LANES, 0)
+        self._done = dict.fromkeys(LANES, 0)
+        self._queues: dict[str, deque[tuple[Work | Ticket, dict[str, int]]]] = {lane: deque() for lane in LANES}
+        self._recording: list[tuple[str, Work | None]] | None = None  # None: the lane waits for the other
+        self._lane = "compute"
+        self._forks = Forks(self._split)
+        self._clocks = Clocks(LANES)
+        self.races = Races(self._clocks)
 
     def mode(self) -> TorchDispatchMode:
         return _Queueing(self)
@@ -95,29 +126,51 @@ class StreamDevice:
     def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
         self.touch("copy")
         there, here = (part.memory if isinstance(part, OnDevice) else part for part in (target, source))
-        self.give(lane, lambda: there.copy_(here))
+        self.give(lane, Work(lambda: there.copy_(here), reads=[(here, None)], writes=[(there, None)]))
 
     def event(self) -> StreamEvent:
         return StreamEvent(self)
 
     def drain(self) -> None:
         for lane in LANES:
-            self.reach(lane, self.given[lane])
+            self.await_(Ticket(lane, self.given[lane]))
 
     def capture(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         self._recording = recorded = []
         try:
-            out = compute()
+            with self._forks.region():
+                out = compute()
         finally:
             self._recording = None
 
         def replay() -> torch.Tensor:
             self.replayed += 1
-            for work in recorded:
-                self.give("compute", work)
+            for lane, work in recorded:
+                other = "aside" if lane == "compute" else "compute"
+                self.give(lane, work or Ticket(other, self.given[other]))
             return out
 
         return replay
+
+    def fork(self, work: Callable[[], None]) -> Join:
+        return self._forks.fork(work)
+
+    def _split(self, work: Callable[[], None]) -> Join:
+        recording = self._recording
+        assert recording is not None
+        self.branches += 1
+        recording.append(("aside", None))
+        with self._within("aside"):
+            work()
+        return lambda: recording.append(("compute", None))
+
+    @contextmanager
+    def _within(self, lane: str) -> Iterator[None]:
+        before, self._lane = self._lane, lane
+        try:
+            yield
+        finally:
+            self._lane = before
 
     def touch(self, what: str) -> None:
         """Every call that speaks to a lane comes here."""
@@ -126,44 +179,63 @@ class StreamDevice:
         if self._rng.random() < self.fail:
             raise RuntimeError(f"the device failed at {what}")
 
-    def give(self, lane: Lane, work: Callable[[], Any] | tuple[Lane, int]) -> None:
+    def give(self, lane: str, work: Work | Ticket) -> None:
         """Queue work, or a ticket that must be reached first; then let lanes run on as they like."""
         self.given[lane] += 1
-        self._queues[lane].append(work)
+        self._queues[lane].append((work, dict(self._clocks.host)))
         for other in self._rng.sample(LANES, len(LANES)):
             while self._queues[other] and self._rng.random() < self.eager[other] and self._may_run(other):
                 self._run_one(other)
 
-    def compute(self, work: Callable[[], Any]) -> None:
+    def queue(self, work: Work) -> None:
+        """What torch was told to do."""
         if self._recording is not None:
-            self._recording.append(work)
+            self._recording.append((self._lane, work))
         else:
-            self.give("compute", work)
+            self.give(self._lane, work)
 
-    def reach(self, lane: Lane, ticket: int) -> None:
+    def reach(self, lane: str, count: int) -> None:
         """Run what must have run before the lane is there, and nothing else."""
-        while self._done[lane] < ticket:
+        while self._done[lane] < count:
             self._run_one(lane)
+
+    def await_(self, ticket: Ticket) -> None:
+        """The host waits, and what it gives from here on comes after."""
+        self.reach(*ticket)
+        merge(self._clocks.host, self._clocks.at(*ticket))
 
     def stall(self) -> None:
         """The host waits for all computing."""
         self.touch("stall")
         self.stalls += 1
-        self.reach("compute", self.given["compute"])
+        self.await_(Ticket("compute", self.given["compute"]))
 
-    def _may_run(self, lane: Lane) -> bool:
-        head = self._queues[lane][0]
-        return callable(head) or self._done[head[0]] >= head[1]
+    def _may_run(self, lane: str) -> bool:
+        head, _ = self._queues[lane][0]
+        return isinstance(head, Work) or self._done[head.lane] >= head.count
 
-    def _run_one(self, lane: Lane) -> None:
-        head = self._queues[lane][0]
-        if not callable(head):
+    def _run_one(self, lane: str) -> None:
+        head, known = self._queues[lane][0]
+        if isinstance(head, Ticket):
             self.reach(*head)
+            merge(known, self._clocks.at(*head))
         self._queues[lane].popleft()
         self._done[lane] += 1
-        if callable(head):
+        self._clocks.tick(lane, known)
+        if isinstance(head, Work):
             with torch.inference_mode(), _disable_current_modes():
-                head()
+                self._check(lane, head)
+                head.run()
+                if head.pages is not None and not self.races.read(lane, head.pages):
+                    assert head.gathered is not None
+                    head.gathered.fill_(_GARBAGE)
+                    self.races.found += 1
+
+    def _check(self, lane: str, work: Work) -> None:
+        for touches, check in ((work.reads, self.races.read), (work.writes, self.races.write)):
+            for touch in touches:
+                if not check(lane, touch):
+                    raise Race(f"{lane} {check.__name__}s {tuple(touch[0].shape)} that another lane has at that time")
 
 
 class _Queueing(TorchDispatchMode):
@@ -201,9 +273,13 @@ class _Queueing(TorchDispatchMode):
         written = [
             argument.alias_info is not None and argument.alias_info.is_write for argument in func._schema.arguments
         ]
+        tensors = [part for part in _leaves((args, kwargs)) if isinstance(part, OnDevice)]
         if any(written):
-            self._device.compute(lambda: func(*taken[0], **taken[1]))
-            return args[written.index(True)]
+            target = args[written.index(True)]
+            touched: Touch = (target.memory, ("rows", taken[0][1]) if func in _INDEXED else None)
+            reads: list[Touch] = [(part.memory, None) for part in tensors if part is not target]
+            self._device.queue(Work(lambda: func(*taken[0], **taken[1]), reads=reads, writes=[touched]))
+            return target
         outs = self._allocated(func, taken)
 
         def work() -> None:
@@ -211,7 +287,17 @@ class _Queueing(TorchDispatchMode):
             for out, result in zip(outs, _listed(results), strict=True):
                 out.memory.copy_(result)
 
-        self._device.compute(work)
+        writes: list[Touch] = [(out.memory, None) for out in outs]
+        if func in _INDEXED:
+            pages = (args[0].memory, ("rows", taken[0][1]))
+            reads = [(part.memory, None) for part in tensors if part is not args[0]]
+            gathered = outs[0].memory if outs[0].memory.is_floating_point() else None
+            if gathered is None:
+                self._device.queue(Work(work, reads=[*reads, pages], writes=writes))
+            else:
+                self._device.queue(Work(work, reads=reads, writes=writes, pages=pages, gathered=gathered))
+        else:
+            self._device.queue(Work(work, reads=[(part.memory, None) for part in tensors], writes=writes))
         return outs[0] if len(func._schema.returns) == 1 else tuple(outs)
 
     def _allocated(self, func: Any, taken: Any) -> list[OnDevice]:
@@ -225,7 +311,8 @@ class _Queueing(TorchDispatchMode):
             outs.append(out)
         if func in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default):
             # Its last user may be queued still.
-            self._device.compute(lambda: [_spoil(out.memory) for out in outs])
+            touched: list[Touch] = [(out.memory, None) for out in outs]
+            self._device.queue(Work(lambda: [_spoil(out.memory) for out in outs], writes=touched))
         return outs
 
 
@@ -240,6 +327,16 @@ def _each(change: Callable[[Any], Any], part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _each(change, inner) for key, inner in part.items()}
     return change(part)
+
+
+def _leaves(part: Any) -> Iterator[Any]:
+    if isinstance(part, dict):
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        for inner in part:
+            yield from _leaves(inner)
+    else:
+        yield part
 
 
 def _listed(found: Any) -> Sequence[torch.Tensor]:
