@@ -32,7 +32,7 @@ class Served:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         config = uvicorn.Config(
-            app, log_level="critical", http=http_protocol(SETTINGS.limits), loop="asyncio", timeout_graceful_shutdown=1
+            app, log_level="critical", http=http_protocol(SETTINGS), loop="asyncio", timeout_graceful_shutdown=1
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))

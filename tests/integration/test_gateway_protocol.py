@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvicorn
+from tests.integration.small_sockets import small_socket
 from tests.unit.adapters.gateway.fakes import MODEL, FakeServing, toy_tokenizer
 
 from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.protocol import http_protocol
-from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
+from headway.adapters.gateway.settings import GatewaySettings, LimitSettings, StreamSettings
 
 TOY = toy_tokenizer()
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]]
@@ -18,11 +19,11 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]]
 
 def talk(conversation: Talk, *, header_timeout_s: float = 20.0) -> bytes:
     """Run a conversation with the protocol on a socket, inside one loop."""
-    limits = LimitSettings(header_bytes=2000, header_timeout_s=header_timeout_s)
+    settings = GatewaySettings(limits=LimitSettings(header_bytes=2000, header_timeout_s=header_timeout_s))
 
     async def run() -> bytes:
-        app = build_app(FakeServing(TOY), {MODEL: TOY}, GatewaySettings(limits=limits))
-        config = uvicorn.Config(app, http=http_protocol(limits), log_level="critical", lifespan="off")
+        app = build_app(FakeServing(TOY), {MODEL: TOY}, settings)
+        config = uvicorn.Config(app, http=http_protocol(settings), log_level="critical", lifespan="off")
         config.load()
         state = uvicorn.server.ServerState()
 
@@ -91,3 +92,35 @@ def test_a_body_does_not_count_as_head_and_later_requests_have_their_own_limits(
         return out
 
     assert talk(conversation) == b"200200200"
+
+
+@pytest.mark.parametrize("more", [b"", b"connection: close\r\n"])
+def test_who_takes_nothing_of_a_whole_answer_is_dropped_with_what_waits_for_it(more: bytes) -> None:
+    # SPEC M5
+    async def run() -> None:
+        settings = GatewaySettings(stream=StreamSettings(stall_timeout_s=0.02))
+        app, lost = build_app(FakeServing(TOY), {MODEL: TOY}, settings), asyncio.Event()
+
+        class Watched(http_protocol(settings)):  # type: ignore[misc]  # made at run time
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        config = uvicorn.Config(app, http=Watched, log_level="critical", lifespan="off")
+        config.load()
+        state = uvicorn.server.ServerState()
+        listener, client = small_socket(), small_socket()
+        listener.bind(("127.0.0.1", 0))
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: Watched(config=config, server_state=state, app_state={}), sock=listener
+        )
+        client.setblocking(False)
+        await loop.sock_connect(client, listener.getsockname())
+        await loop.sock_sendall(client, b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n" + more + b"\r\n")
+        await asyncio.wait_for(lost.wait(), 20)
+        client.close()
+        server.close()
+        assert not state.connections
+
+    asyncio.run(run())

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -123,7 +124,9 @@ class RelayFront:
     def _http(self) -> HttpServer:
         spec, loop = self._spec, self._loop
         door = spec.address.door
-        relay = RelayServer(self._relaying, spec.gateway, self._news, loop, lambda state: Splice(door, state, loop))
+        stall_s = spec.gateway.stream.stall_timeout_s
+        splice = partial(Splice, door, loop=loop, stall_timeout_s=stall_s)
+        relay = RelayServer(self._relaying, spec.gateway, self._news, loop, splice)
         return http_server(_nothing, relay_protocol(relay), spec.times, "off")
 
     def _standing(self) -> News:

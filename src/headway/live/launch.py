@@ -267,7 +267,7 @@ class Running:
         gateway = gateway_settings(self._config)
         app = build_app(self.live.serving, tokenizers, gateway, self._kept())
         self.live.fronts.edge = app
-        protocol: type[asyncio.Protocol] = http_protocol(gateway.limits)
+        protocol: type[asyncio.Protocol] = http_protocol(gateway)
         if self.live.relays:
             self.live.relaying.count = app.count
             relay = RelayServer(self.live.relaying, gateway, app, asyncio.get_running_loop())

@@ -20,6 +20,7 @@ EVENTS: Final = b"text/event-stream; charset=utf-8"
 # A closed socket with unread input resets the connection and the client may lose the answer; so input is read on
 # for this long after an early refusal.
 LINGER_S: Final = 2.0
+LAST_WORD_S: Final = 1.0  # for a client to take what ends its answer when the server stops
 # An ASGI extension of our protocol: drop the connection and what it holds, where a close would wait for the client.
 ABORT: Final = "headway.abort"
 
@@ -116,6 +117,14 @@ class Exchange:
         if self._abort is not None:
             self._abort()
             await asyncio.sleep(0)  # the server learns of it in its next turn, before this request returns
+
+    async def last(self, saying: Awaitable[None]) -> None:
+        """Say a last word, for which nobody waits long: a client that takes nothing is dropped."""
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await saying
+        except TimeoutError:
+            await self.abort()
 
     async def finish(self, body: bytes) -> None:
         """Send the last part of an event stream."""

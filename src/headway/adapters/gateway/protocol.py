@@ -14,7 +14,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headway.adapters.gateway.errors import error_body
 from headway.adapters.gateway.exchange import ABORT, LINGER_S
-from headway.adapters.gateway.settings import LimitSettings
+from headway.adapters.gateway.settings import GatewaySettings, LimitSettings, StreamSettings
+from headway.adapters.gateway.unread import Unread
 from headway.core.effects import ErrorOut
 
 BROKEN: Final = ErrorOut(400, "invalid_http", "The request is not valid HTTP/1.1.")
@@ -28,6 +29,7 @@ class BoundedHead(HttpToolsProtocol):
     """
 
     limits: ClassVar[LimitSettings] = LimitSettings()
+    stall_timeout_s: ClassVar[float] = StreamSettings().stall_timeout_s
     _in_head = True
     _in_body = False
     _is_upgrade = False  # the head that was read offers one
@@ -37,11 +39,25 @@ class BoundedHead(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self._unread = Unread(self.loop, transport, self.stall_timeout_s)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._unread.stop()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread.watch()
+
+    def resume_writing(self) -> None:
+        self._unread.stop()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unread.watch()  # uvicorn closes an idle connection, which waits for who does not read
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -79,6 +95,7 @@ class BoundedHead(HttpToolsProtocol):
         """Another protocol goes on with the connection: no timer of this one may close it."""
         self._unset_keepalive_if_required()
         self._stop_timer()
+        self._unread.stop()
         self.connections.discard(self)
 
     def _drop_pipelined(self, data: bytes) -> None:
@@ -93,6 +110,7 @@ class BoundedHead(HttpToolsProtocol):
         super().on_message_begin()
         if self._is_running:
             return
+        self._unread.stop()  # it has taken the last answer, whose rest would no longer be told from this one's
         self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
         self._in_head = True
         self._await_head()
@@ -174,6 +192,7 @@ class BoundedHead(HttpToolsProtocol):
         self.loop.call_later(LINGER_S, self.transport.close)
 
 
-def http_protocol(limits: LimitSettings) -> type[HttpToolsProtocol]:
+def http_protocol(settings: GatewaySettings) -> type[HttpToolsProtocol]:
     """Return the class for `uvicorn.Config(http=...)`."""
-    return type("LimitedHead", (BoundedHead,), {"limits": limits})
+    own = {"limits": settings.limits, "stall_timeout_s": settings.stream.stall_timeout_s}
+    return type("LimitedHead", (BoundedHead,), own)

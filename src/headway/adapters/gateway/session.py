@@ -110,7 +110,8 @@ class Session:
             if self._stuck:
                 await self._exchange.abort()
             elif not self._gone:
-                await output.conclude(shutting_down())
+                self._cancel_all()
+                await self._exchange.last(output.conclude(shutting_down()))
         finally:
             self._stop_timers(watch)
             self._close()

@@ -145,7 +145,8 @@ class ImageRuns:
             await _reply(call, answer)
             return answer
         except asyncio.CancelledError:
-            await _fail(call, shutting_down())
+            session.cancel()
+            await exchange.last(_fail(call, shutting_down()))
             raise
         except (RequestError, CapacityError) as error:  # it could not be kept
             await _fail(call, error_out(error))

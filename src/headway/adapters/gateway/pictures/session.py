@@ -80,15 +80,16 @@ class PictureSession:
             self._serving.cancel(self._request.id)
         self._serving.closed(self._request.id, None, self._exchange.body_bytes)
 
+    def cancel(self) -> None:
+        """Nobody waits for it: the device stops at its next step."""
+        if self._request is not None and not self._is_over:
+            self._serving.cancel(self._request.id)
+
     async def _watch(self) -> None:
         await self._exchange.left()
         self.is_gone = True
-        self._cancel()
+        self.cancel()
 
     def _late(self, limit_s: float) -> None:
         self._error = ErrorOut(408, "request_timeout", f"The request took longer than the limit of {limit_s:g} s.")
-        self._cancel()
-
-    def _cancel(self) -> None:
-        if self._request is not None and not self._is_over:
-            self._serving.cancel(self._request.id)
+        self.cancel()

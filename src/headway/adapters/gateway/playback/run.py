@@ -69,6 +69,7 @@ class SessionRun:
         self._chunk: ChunkRun | None = None  # that is being made or sent
         self._cause: Cause | None = None
         self._over = asyncio.Event()
+        self._wire: Wire | None = None
 
     # From its client's other requests
 
@@ -88,6 +89,8 @@ class SessionRun:
             self._over.set()
             if self._chunk is not None:
                 self._chunk.cancel()
+            if self._wire is not None:
+                self._wire.hurry()
 
     def view(self) -> View:
         """As it stands."""
@@ -120,7 +123,7 @@ class SessionRun:
             (b"traceparent", caller.trace.parent.encode()),
             *rate_headers(around.serving.rate_limits(caller.tenant.id)),
         ]
-        wire = Wire(exchange, around.settings.stream, lambda: self.end("gone"))
+        wire = self._wire = Wire(exchange, around.settings.stream, lambda: self.end("gone"))
         try:
             error = await self._play(wire, predicted)
             if self._cause == "gone":
@@ -130,8 +133,9 @@ class SessionRun:
             else:
                 await wire.finish(last_event(self._completed()) if error is None else error_event(error))
         except asyncio.CancelledError:
+            self._close()
             if exchange.started and not exchange.finished:
-                await exchange.finish(error_event(shutting_down()))
+                await exchange.last(exchange.finish(error_event(shutting_down())))
             raise
         finally:
             wire.close()

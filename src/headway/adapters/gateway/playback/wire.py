@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from headway.adapters.gateway.exchange import ClientLeft, Exchange
 from headway.adapters.gateway.render import PING
 from headway.adapters.gateway.settings import StreamSettings
+
+HURRIED_S: Final = 5.0  # for a client to take what is left, once its session was ended
 
 
 class Wire:
@@ -14,6 +17,8 @@ class Wire:
     def __init__(self, exchange: Exchange, settings: StreamSettings, on_gone: Callable[[], None]) -> None:
         """`on_gone`: nobody reads any more."""
         self._exchange, self._settings, self._on_gone = exchange, settings, on_gone
+        self._limit_s = settings.stall_timeout_s
+        self._sending: list[asyncio.Timeout] = []
         self._tasks = [asyncio.ensure_future(self._watch())]
 
     async def write(self, event: bytes) -> None:
@@ -26,10 +31,22 @@ class Wire:
         """Send the last event. Raises ClientLeft."""
         await self._timely(self._exchange.finish(last))
 
+    def hurry(self) -> None:
+        """The session was ended: what it has is given back soon, also where its client takes nothing."""
+        self._limit_s = min(self._limit_s, HURRIED_S)
+        at = asyncio.get_running_loop().time() + self._limit_s
+        for limit in self._sending:
+            if not limit.expired():
+                limit.reschedule(min(at, limit.when() or at))
+
     async def _timely(self, sending: Awaitable[None]) -> None:
         try:
-            async with asyncio.timeout(self._settings.stall_timeout_s):
-                await sending
+            async with asyncio.timeout(self._limit_s) as limit:
+                self._sending.append(limit)
+                try:
+                    await sending
+                finally:
+                    self._sending.remove(limit)
         except TimeoutError:
             self._on_gone()
             await self._exchange.abort()

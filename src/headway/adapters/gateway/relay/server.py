@@ -71,7 +71,7 @@ class RelayServer:
         self.sweep = Sweep(loop, min(*timeouts, self.stall_timeout_s))
         self._witness, self._splice = witness, splice
         self._preparer = RelayPreparer(settings)
-        self._foreign = http_protocol(limits)
+        self._foreign = http_protocol(settings)
 
     def prepare(self, arrival: Arrival) -> Prepared | None:
         """Return the request; None when its model is not relayed. Raises RequestError."""

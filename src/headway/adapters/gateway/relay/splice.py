@@ -9,6 +9,7 @@ from uvicorn.server import ServerState
 
 from headway.adapters.gateway.errors import error_out
 from headway.adapters.gateway.relay.exchange import error_answer
+from headway.adapters.gateway.unread import Unread
 from headway.core.errors import EngineError
 
 
@@ -17,9 +18,9 @@ class Splice:
 
     is_idle = False  # it is not told where an answer ends
 
-    def __init__(self, door: str, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, door: str, state: ServerState, loop: asyncio.AbstractEventLoop, stall_timeout_s: float) -> None:
         """`door`: the Unix socket of the other process."""
-        self._door, self._state, self._loop = door, state, loop
+        self._door, self._state, self._loop, self._stall_timeout_s = door, state, loop, stall_timeout_s
         self._client: asyncio.Transport
         self._far: asyncio.Transport | None = None
         self._held: list[bytes] = []  # until the door is open
@@ -31,6 +32,7 @@ class Splice:
     def connection_made(self, transport: asyncio.Transport) -> None:
         """From here on, what comes is the other side's."""
         self._client = transport
+        self._unread = Unread(self._loop, transport, self._stall_timeout_s)
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls its `shutdown`, nothing else
         self._opening = self._loop.create_task(self._open())
 
@@ -44,17 +46,20 @@ class Splice:
 
     def pause_writing(self) -> None:
         """The client is slow."""
-        if self._far is not None:
+        self._unread.watch()
+        if self._far is not None and not self._far.is_closing():
             self._far.pause_reading()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
+        self._unread.stop()
         if self._far is not None and not self._far.is_closing():
             self._far.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's
         """The client is gone."""
         self._is_over = True
+        self._unread.stop()
         self._state.connections.discard(self)
         if self._opening is not None:
             self._opening.cancel()
@@ -100,6 +105,7 @@ class Splice:
     def far_lost(self) -> None:
         """The other side has closed."""
         self._client.close()
+        self._unread.watch()
 
 
 class _FarSide(asyncio.Protocol):

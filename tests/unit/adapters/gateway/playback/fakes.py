@@ -80,6 +80,7 @@ class Projector(Painter):
         self.refusals: dict[int, ErrorOut] = {}  # by chunk, on arrival
         self.begun_s: list[float] = []
         self.open: set[RequestId] = set()
+        self.film: Callable[[bytes], Made] = lambda words: Made("video", words, read=self.read)
 
     def now_ns(self) -> int:
         return round(asyncio.get_running_loop().time() * NS_PER_S)
@@ -108,7 +109,7 @@ class Projector(Painter):
             return
         words = f"{content.prompt}/{content.negative_prompt}/{request.seed}/{request.steps}/{request.guidance_scale:g}"
         body = f"{words}/{request.frames}<{content.given.decode()}".encode()
-        made = [Made("video", body, read=self.read)]
+        made = [self.film(body)]
         if request.hand_on:
             made.insert(0, Made("latents", b"after %d" % request.seed))
         stream.put(Show(request.id, request.steps, request.steps, tuple(made)))

@@ -283,6 +283,77 @@ def test_a_server_that_stops_says_so() -> None:
     on_leaps(test)
 
 
+@pytest.mark.parametrize("wait_s", [2.6, 13.0])
+def test_a_server_that_stops_waits_for_no_client_that_takes_nothing(wait_s: float) -> None:
+    """2.6 s: while a chunk waits to be sent; 13 s: while one is made and a ping waits."""
+
+    # SPEC A11, B5
+    async def test() -> None:
+        cinema = Cinema()
+        cinema.projector.takes_s = 0.5 if wait_s < 10 else 60.0
+        viewer = cinema.watch(ahead=8)
+        if wait_s < 10:
+            await viewer.until(1)
+        else:
+            await leap(0.1)
+        viewer.reads.clear()
+        await leap(wait_s)
+        at_s = asyncio.get_running_loop().time()
+        viewer.done.cancel()
+        await leap(0)
+        await leap(0)
+        assert cinema.projector.open == set()  # the device works on no chunk of it, whatever its client does
+        await viewer.done
+        assert asyncio.get_running_loop().time() == pytest.approx(at_s + 1.0)
+        assert viewer.is_gone
+        await cinema.left_nothing()
+
+    on_leaps(test)
+
+
+def test_an_end_gives_the_place_of_a_client_back_that_takes_nothing() -> None:
+    # SPEC H5, B5
+    async def test() -> None:
+        cinema = Cinema(one_session(tenant_open_max=1))
+        viewer = cinema.watch()
+        name = await viewer.until(1)
+        viewer.reads.clear()
+        await leap(3)
+        for _ in range(2):  # twice: it is not over yet
+            assert (await cinema.ask("DELETE", f"{SESSIONS}/{name}"))[0] == 200
+        refused = cinema.watch()
+        await refused.done
+        wait_s = int(refused.headers["retry-after-ms"]) / 1000
+        await leap(wait_s)
+        assert viewer.is_gone
+        again = cinema.watch(seconds=2)
+        await again.done
+        assert (again.status, len(again.chunks)) == (200, 1)
+        assert (await cinema.ask("DELETE", f"{SESSIONS}/{name}"))[0] == 404
+        await cinema.left_nothing()
+
+    on_leaps(test)
+
+
+def test_an_ended_session_whose_client_is_only_slow_is_told_its_sums() -> None:
+    # SPEC H5
+    async def test() -> None:
+        cinema = Cinema()
+        viewer = cinema.watch()
+        name = await viewer.until(1)
+        viewer.reads.clear()
+        await leap(3)
+        assert (await cinema.ask("DELETE", f"{SESSIONS}/{name}"))[0] == 200
+        await leap(4)
+        viewer.reads.set()
+        await viewer.done
+        assert viewer.is_done
+        assert (viewer.events[-1]["reason"], viewer.events[-1]["chunks"]) == ("stopped", 2)
+        await cinema.left_nothing()
+
+    on_leaps(test)
+
+
 def test_what_admission_takes_away_is_told_and_the_model_never_is() -> None:
     async def test() -> None:
         cinema = Cinema()

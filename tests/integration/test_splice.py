@@ -1,0 +1,50 @@
+"""A connection that one gateway process passes to another, over real sockets."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.integration.small_sockets import small_socket
+from uvicorn.server import ServerState
+
+from headway.adapters.gateway.relay.splice import Splice
+
+ANSWER = b"x" * 500_000
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_takes_nothing_is_dropped_once_the_other_process_has_answered(tmp_path: Path, reads: bool) -> None:
+    # SPEC B5, M5
+    async def run() -> None:
+        loop, state, lost = asyncio.get_running_loop(), ServerState(), asyncio.Event()
+        door = str(tmp_path / "door")
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            assert await reader.readexactly(3) == b"ask"
+            writer.write(ANSWER)
+            writer.close()
+
+        class Watched(Splice):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        far = await asyncio.start_unix_server(answer, door)
+        listener, client = small_socket(), small_socket()
+        listener.bind(("127.0.0.1", 0))
+        near = await loop.create_server(lambda: Watched(door, state, loop, 0.05), sock=listener)
+        client.setblocking(False)
+        await loop.sock_connect(client, listener.getsockname())
+        await loop.sock_sendall(client, b"ask")
+        taken = 0
+        while reads and (part := await loop.sock_recv(client, 4096)):
+            taken += len(part)
+        await asyncio.wait_for(lost.wait(), 20)
+        assert taken == (len(ANSWER) if reads else 0)
+        assert not state.connections
+        client.close()
+        for server in (near, far):
+            server.close()
+            await server.wait_closed()
+
+    asyncio.run(run())
