@@ -181,6 +181,33 @@ def test_a_paused_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     on_desk(tmp_path, test)
 
 
+# SPEC H3
+def test_a_job_waits_for_an_object_store_that_is_away_and_has_failed_nothing(tmp_path: Path) -> None:
+    """Its checkpoint cannot be read, so nothing is begun: with one attempt only it is completed all the same."""
+
+    async def test(rig: Rig) -> None:
+        rig.painter.hold(7)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 70)
+        await rig.jobs.pause("video_1", TENANT)
+        await rig.until(_is(lambda: not rig.painter.open), "it stopped")
+        rig.painter.hold(None)
+        get, asked = rig.desk.store.get, []
+
+        async def away(key: str) -> bytes | None:
+            asked.append(key)
+            if len(asked) <= 2:
+                raise CapacityError("the object store does not answer", status=503)
+            return await get(key)
+
+        rig.desk.store.get = away  # type: ignore[method-assign]  # gone for a while
+        await rig.jobs.resume("video_1", TENANT)
+        view = await rig.over("video_1")
+        assert (view.status, view.attempts, view.restarts) == ("completed", 4, 0)
+
+    on_desk(tmp_path, test, settings(tmp_path, attempts_max=1))
+
+
 def _spoil(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 

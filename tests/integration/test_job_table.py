@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.event import listen
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
@@ -37,6 +38,7 @@ from headway.core.job_effects import (
     CompleteRow,
     FailRow,
     KeepRow,
+    KeepRows,
     RequeueRow,
     SaveCheckpoint,
     SpareRow,
@@ -87,9 +89,16 @@ def tables(database: Database, owner: str = "gw-1") -> tuple[NodeTable, ClientTa
 
 
 def taken(node: NodeTable, job: str, at_ns: int = 0, attempt: int = 0) -> JobRow:
+    """Claimed and begun; as it was claimed."""
     row = node.claim(ClaimRow(RequestId(job), attempt, at_ns + 15 * S), at_ns)
     assert row is not None
+    assert node.begin(row.job, row.attempt) is not None
     return row
+
+
+def keep(node: NodeTable, row: KeepRow) -> bool:
+    """A heartbeat alone."""
+    return node.keep(KeepRows((row,), 30 * S)) == []
 
 
 def complete(node: NodeTable, job: str, attempt: int = 1, at_ns: int = 0) -> bool:
@@ -131,9 +140,16 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
             case 0 | 1:
                 claim = ClaimRow(job, attempt, until_ns)
                 assert node.claim(claim, now_ns) == model.claim(claim, owner, now_ns)
+                if rng.random() < 0.7:
+                    begun = node.begin(job, model.rows[job].row.attempt) is not None
+                    assert begun == model.begin(job, model.rows[job].row.attempt, owner)
             case 2:
-                keep = KeepRow(job, attempt, until_ns, state, rng.randrange(11))
-                assert node.keep(keep) == model.keep(keep, owner)
+                others = rng.sample(sorted(model.rows), 3)
+                beats = [KeepRow(one, model.rows[one].row.attempt, state, rng.randrange(11)) for one in others]
+                keeps = KeepRows(
+                    (KeepRow(job, attempt, "upload", 3), *[one for one in beats if one.job != job]), until_ns
+                )
+                assert node.keep(keeps) == model.keep(keeps, owner)
             case 3:
                 save = SaveCheckpoint(job, attempt, until_ns, rng.randrange(1, 10), "key", S)
                 assert node.checkpoint(save) == model.checkpoint(save, owner)
@@ -142,7 +158,7 @@ def test_answers_like_the_table_of_the_property_tests(database: Database) -> Non
                 back = RequeueRow(job, attempt, later_ns, rng.random() < 0.5, "why", forgets)
                 assert node.requeue(back) == model.requeue(back, owner)
                 if rng.random() < 0.3:
-                    spare = SpareRow(job, attempt, model.rows[job].row.stored_ns + rng.choice((0, 0, 0, 1)))
+                    spare = SpareRow(job, attempt)
                     node.spare(spare)
                     model.spare(spare, owner)
             case 5 if rng.random() < 0.1:
@@ -188,7 +204,7 @@ def test_a_lease_that_is_over_may_be_taken_and_the_old_owner_writes_nothing_more
     taken(one, "job-1")
     assert other.claim(ClaimRow(RequestId("job-1"), 1, 31 * S), 15 * S) is None
     taken(other, "job-1", 16 * S, attempt=1)
-    assert not one.keep(KeepRow(RequestId("job-1"), 1, 40 * S, "denoise", 5))
+    assert not keep(one, KeepRow(RequestId("job-1"), 1, "denoise", 5))
     assert not complete(one, "job-1", 1)
     assert complete(other, "job-1", 2)
 
@@ -199,11 +215,101 @@ def test_a_slow_owner_takes_its_attempt_off_the_count_and_nobody_elses(database:
     other, _ = tables(database, "gw-2")
     clients.insert(new("job-1"), 0)
     first = taken(one, "job-1")
-    assert taken(other, "job-1", 16 * S, attempt=1).failures == 2
-    one.spare(SpareRow(first.job, 1, first.stored_ns))
+    assert taken(other, "job-1", 16 * S, attempt=1).failures == 1
     assert other.requeue(RequeueRow(first.job, 2, 0, False, "it broke"))
-    one.spare(SpareRow(first.job, 1, first.stored_ns + 1))  # of a life before it was retried
-    assert [row.failures for row in one.claimable(1, 17 * S)[0]] == [1]
+    assert [row.failures for row in one.claimable(1, 17 * S)[0]] == [2]
+    for _ in range(3):  # the answer was lost, and it asks again
+        one.spare(SpareRow(first.job, 1))
+        assert [row.failures for row in one.claimable(1, 17 * S)[0]] == [1]
+
+
+# SPEC H3
+def test_an_attempt_that_its_queue_took_away_is_forgiven_once(database: Database) -> None:
+    """By the one who took it: that of who ran it, once it has stopped, forgives no other one."""
+    node, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    assert node.requeue(RequeueRow(taken(node, "job-1").job, 1, 0, False, "it broke"))
+    taken(node, "job-1", attempt=1)
+    assert Queue(database).hold("*", "stop", S) == [(RequestId("job-1"), 2)]
+    node.spare(SpareRow(RequestId("job-1"), 2))
+    Queue(database).release("*")
+    assert [row.failures for row in node.claimable(1, S)[0]] == [1]
+
+
+# SPEC H3
+def test_a_claim_counts_as_a_failure_once_its_work_has_begun_and_not_before(database: Database) -> None:
+    """Its answer is lost, or its gateway dies before any work: the lease runs out, and nothing has failed."""
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    clients.insert(new("job-1"), 0)
+    for attempt in range(9):
+        assert one.claim(ClaimRow(RequestId("job-1"), attempt, 15 * S), 0) is not None
+        Lapsed(database, RETENTION, "gw-2").expire(0, 16 * S)
+    assert [row.failures for row in other.claimable(1, 16 * S)[0]] == [0]
+    claimed = other.claim(ClaimRow(RequestId("job-1"), 9, 31 * S), 16 * S)
+    assert claimed is not None
+    assert one.begin(claimed.job, 9) is None  # it has lost the row
+    assert [other.begin(claimed.job, 10), other.begin(claimed.job, 10)] == [JobInput(b"request")] * 2
+    assert [row.failures for row in one.claimable(1, 32 * S)[0]] == [1]
+
+
+# SPEC H3
+def test_heartbeats_of_all_jobs_are_one_statement_and_exactly_the_losers_are_told(database: Database) -> None:
+    one, clients = tables(database, "gw-1")
+    other, _ = tables(database, "gw-2")
+    jobs = [f"job-{number:02}" for number in range(20)]
+    for number, job in enumerate(jobs):
+        clients.insert(new(job), number)
+        taken(one, job)
+    for job in jobs[::5]:
+        taken(other, job, 16 * S, attempt=1)
+    clients.cancel("job-07", None, 16 * S)
+    said: list[str] = []
+    listen(database.engine, "before_cursor_execute", lambda *call: said.append(call[2]))
+    commits: list[object] = []
+    listen(database.engine, "commit", commits.append)
+    beats = tuple(KeepRow(RequestId(job), 1, "denoise", number % 10) for number, job in enumerate(jobs))
+    lost = one.keep(KeepRows(beats, 40 * S))
+    assert [words.split()[0] for words in said if not words.startswith("BEGIN")] == ["UPDATE"]
+    assert len(commits) == 1
+    assert lost == [(job, 1) for job in ("job-00", "job-05", "job-07", "job-10", "job-15")]
+    theirs = tuple(KeepRow(RequestId(job), 2, "denoise", 1) for job in jobs[::5])
+    assert other.keep(KeepRows(theirs, 40 * S)) == []
+    assert [record.done for record in map(clients.find, jobs[:4], [None] * 4) if record is not None] == [1, 1, 2, 3]
+    assert one.claimable(9, 39 * S)[0] == []
+
+
+# SPEC H3
+def test_transactions_of_two_gateways_that_wait_for_each_other_are_both_done(server: str) -> None:
+    """PostgreSQL ends one of them for the deadlock, and that one is tried again."""
+    both = threading.Barrier(2)
+    is_first = threading.local()
+
+    def keep_two(jobs: tuple[str, str]) -> int:
+        database = Database(server)
+
+        def work(connection: Connection) -> None:
+            connection.execute(text("UPDATE jobs SET done = done + 1 WHERE id = :job"), {"job": jobs[0]})
+            if not hasattr(is_first, "over"):
+                is_first.over = True
+                both.wait(timeout=60)
+            connection.execute(text("UPDATE jobs SET done = done + 1 WHERE id = :job"), {"job": jobs[1]})
+
+        database.run(work)
+        found = ClientTable(database, RETENTION, 9).find(jobs[0], None)
+        database.close()
+        return 0 if found is None else found.done
+
+    first = Database(server)
+    with first.engine.begin() as connection:
+        connection.execute(text("TRUNCATE jobs CASCADE"))
+    clients = ClientTable(first, RETENTION, 9)
+    for job in ("job-1", "job-2"):
+        clients.insert(new(job), 0)
+    with ThreadPoolExecutor(2) as threads:
+        done = list(threads.map(keep_two, (("job-1", "job-2"), ("job-2", "job-1"))))
+    first.close()
+    assert max(done) == 2
 
 
 # SPEC H3
@@ -213,7 +319,7 @@ def test_a_job_is_not_given_up_where_one_of_its_failures_was_a_slow_owner(databa
     clients.insert(new("job-1"), 0)
     first = taken(one, "job-1")
     taken(other, "job-1", 16 * S, attempt=1)
-    one.spare(SpareRow(first.job, 1, first.stored_ns))
+    one.spare(SpareRow(first.job, 1))
     assert other.fail(FailRow(first.job, 2, "lost", "lost", "attempt 2 of 2", failures=2), 17 * S)
     assert [(row.job, row.failures) for row in one.claimable(1, 17 * S)[0]] == [("job-1", 1)]
 
@@ -223,7 +329,9 @@ def test_a_claim_that_is_asked_again_by_its_owner_is_the_same_claim(database: Da
     one, clients = tables(database, "gw-1")
     other, _ = tables(database, "gw-2")
     clients.insert(new("job-1"), 0)
-    assert taken(one, "job-1") == taken(one, "job-1", S)
+    claims = [one.claim(ClaimRow(RequestId("job-1"), 0, until_ns), 0) for until_ns in (15 * S, 16 * S)]
+    assert claims[0] is not None
+    assert claims[0] == claims[1]
     assert other.claim(ClaimRow(RequestId("job-1"), 0, 20 * S), 2 * S) is None
     assert other.claim(ClaimRow(RequestId("job-1"), 1, 20 * S), 15 * S) is None  # the lease runs from the second
 
@@ -234,7 +342,7 @@ def test_a_look_for_silent_owners_takes_no_row_from_its_own_process(database: Da
     clients.insert(new("job-1"), 0)
     taken(node, "job-1")
     assert Lapsed(database, RETENTION, "gw-1").expire(DAY, DAY) == []
-    assert node.keep(KeepRow(RequestId("job-1"), 1, 2 * DAY, "denoise", 1))
+    assert keep(node, KeepRow(RequestId("job-1"), 1, "denoise", 1))
 
 
 def test_completion_outputs_usage_and_webhook_are_one_transaction(database: Database) -> None:
@@ -340,7 +448,7 @@ def test_status_is_queued_until_the_first_step(database: Database) -> None:
     taken(node, "job-1")
     seen = []
     for state, done in (("text_encode", 0), ("denoise", 1)):
-        node.keep(KeepRow(RequestId("job-1"), 1, 15 * S, "denoise" if state == "denoise" else "text_encode", done))
+        keep(node, KeepRow(RequestId("job-1"), 1, "denoise" if state == "denoise" else "text_encode", done))
         found = clients.find("job-1", None)
         assert found is not None
         seen.append((found.status, found.view().progress))
@@ -353,7 +461,7 @@ def test_progress_does_not_fall_when_an_attempt_goes_on_from_a_checkpoint(databa
     taken(node, "job-1")
     seen = []
     for done in (7, 5, 6, 8):  # a checkpoint at step 5 is what was left of the first seven
-        node.keep(KeepRow(RequestId("job-1"), 1, 15 * S, "denoise", done))
+        keep(node, KeepRow(RequestId("job-1"), 1, "denoise", done))
         found = clients.find("job-1", None)
         assert found is not None
         view = found.view()
@@ -466,7 +574,7 @@ def test_cancelling_ends_an_open_job_and_leaves_one_that_is_over(database: Datab
         "cancelled",
         1,
     )
-    assert not node.keep(KeepRow(RequestId("job-1"), 1, 40 * S, "denoise", 5))
+    assert not keep(node, KeepRow(RequestId("job-1"), 1, "denoise", 5))
     again = clients.cancel("job-1", "acme", 2 * S)
     assert again is not None
     assert (again.attempt, again.record.ended_ns) == (None, S)
@@ -568,7 +676,7 @@ def test_estimates_of_what_comes_before_add_up(database: Database) -> None:
     for number in range(3):
         clients.insert(new(f"job-{number}"), number)
     taken(node, "job-0", S)
-    node.keep(KeepRow(RequestId("job-0"), 1, 15 * S, "denoise", 5))
+    keep(node, KeepRow(RequestId("job-0"), 1, "denoise", 5))
     last = clients.find("job-2", None)
     assert last is not None
     assert clients.ahead_ns(last) == 15 * S
@@ -580,7 +688,7 @@ def test_work_ahead_counts_the_steps_that_run_of_a_job_that_gets_fewer_than_it_a
         clients.insert(new(f"job-{number}"), number)
     taken(node, "job-0", S)
     assert node.degrade(RequestId("job-0"), 1, b'{"steps": 6, "model": "wan-small"}')
-    node.keep(KeepRow(RequestId("job-0"), 1, 15 * S, "denoise", 4))
+    keep(node, KeepRow(RequestId("job-0"), 1, "denoise", 4))
     last = clients.find("job-2", None)
     assert last is not None
     assert clients.ahead_ns(last) == 2 * S + 10 * S
@@ -738,7 +846,7 @@ def test_what_runs_while_its_queue_is_held_ends_stops_when_saved_or_stops(databa
     assert queue.hold("stops", "stop", S) == [(RequestId("job-2"), 1)]
     assert queue.hold("stops", "stop", S) == []  # once
     jobs = [RequestId(f"job-{number}") for number in range(3)]
-    assert [node.keep(KeepRow(job, 1, 30 * S, "denoise", 3)) for job in jobs] == [True, True, False]
+    assert [keep(node, KeepRow(job, 1, "denoise", 3)) for job in jobs] == [True, True, False]
     assert [node.checkpoint(SaveCheckpoint(job, 1, 30 * S, 4, "key", S)) for job in jobs] == [True, False, False]
     assert complete(node, "job-0")
     assert not complete(node, "job-1")
@@ -756,7 +864,7 @@ def test_a_paused_job_stays_with_who_runs_it_until_it_is_saved(database: Databas
     places, job = Places(database), RequestId("job-1")
     clients.insert(new("job-1"), 0)
     taken(node, "job-1")
-    node.keep(KeepRow(job, 1, 15 * S, "denoise", 5))
+    keep(node, KeepRow(job, 1, "denoise", 5))
     paused = places.pause("job-1", "acme", S)
     assert paused is not None
     assert (paused.record.is_claimed, paused.record.is_paused, paused.record.state) == (True, True, "denoise")
@@ -781,7 +889,7 @@ def test_a_process_that_ends_gives_back_its_own_rows_and_counts_no_failure(datab
     assert complete(node, "job-1")
     assert node.give_back() == 1
     assert [(row.job, row.failures) for row in other.claimable(9, S)[0]] == [("job-0", 0)]
-    assert not node.keep(KeepRow(RequestId("job-0"), 1, 30 * S, "denoise", 3))
+    assert not keep(node, KeepRow(RequestId("job-0"), 1, "denoise", 3))
 
 
 def test_a_paused_job_whose_gateway_is_dead_waits_from_its_last_checkpoint(database: Database) -> None:

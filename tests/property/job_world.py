@@ -18,7 +18,7 @@ from headway.core.job_effects import (
     ExpireRows,
     FailRow,
     JobEffect,
-    KeepRow,
+    KeepRows,
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
@@ -42,6 +42,7 @@ from headway.core.jobs import (
     RowClosed,
     RowKept,
     RowLost,
+    RowsKept,
     RowsSeen,
     RowsWatched,
     RowUnknown,
@@ -51,7 +52,15 @@ from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.jobs.node import JobNode
 from headway.sched.jobs.params import BackoffParams, JobParams
 
-RowEffect = ClaimRow | KeepRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow | SpareRow
+
+class BeginRow(msgspec.Struct, frozen=True):
+    """What the edge writes before it begins what a StartJob says."""
+
+    job: RequestId
+    attempt: int
+
+
+RowEffect = ClaimRow | SaveCheckpoint | CompleteRow | FailRow | RequeueRow | SpareRow | BeginRow
 
 
 class Stored:
@@ -61,12 +70,18 @@ class Stored:
         self.row = row
         self.state: JobState = "queued"
         self.done = 0
+        self.counted: set[int] = set()  # attempts that count as failures
         self.owner: str | None = None
         self.until_ns: Ns = 0
         self.is_paused = False
         self.key: str | None = None
         self.completions = 0
         self.has_begun = False
+
+    def count(self, attempts: set[int]) -> None:
+        """These are the failures from now on."""
+        self.counted = attempts
+        self.row = msgspec.structs.replace(self.row, failures=len(attempts))
 
 
 class MemoryTable:
@@ -103,9 +118,15 @@ class MemoryTable:
                 mine.until_ns = effect.until_ns
             return None if mine is None else mine.row
         row = stored.row
-        stored.row = msgspec.structs.replace(row, attempt=row.attempt + 1, failures=row.failures + 1)
+        stored.row = msgspec.structs.replace(row, attempt=row.attempt + 1)
         stored.owner, stored.until_ns = owner, effect.until_ns
         return stored.row
+
+    def begin(self, job: RequestId, attempt: int, owner: str) -> bool:
+        stored = self._owned(job, attempt, owner)
+        if stored is not None:
+            stored.count(stored.counted | {attempt})
+        return stored is not None
 
     def _owned(self, job: RequestId, attempt: int, owner: str) -> Stored | None:
         stored = self.rows.get(job)
@@ -113,23 +134,28 @@ class MemoryTable:
             return None
         return stored
 
-    def keep(self, effect: KeepRow, owner: str) -> bool:
-        stored = self._owned(effect.job, effect.attempt, owner)
-        if stored is not None:
-            stored.until_ns, stored.state = effect.until_ns, effect.state
-            stored.done = max(stored.done, effect.done)
-            stored.has_begun = stored.has_begun or effect.done > 0
-        return stored is not None
+    def keep(self, effect: KeepRows, owner: str) -> list[tuple[RequestId, int]]:
+        lost = []
+        for row in effect.rows:
+            stored = self._owned(row.job, row.attempt, owner)
+            if stored is None:
+                lost.append((row.job, row.attempt))
+                continue
+            stored.until_ns, stored.state = effect.until_ns, row.state
+            stored.done = max(stored.done, row.done)
+            stored.has_begun = stored.has_begun or row.done > 0
+        return lost
 
     def checkpoint(self, effect: SaveCheckpoint, owner: str) -> bool:
         stored = self._owned(effect.job, effect.attempt, owner)
         if stored is not None:
             stored.until_ns, stored.key, stored.done = effect.until_ns, effect.key, max(stored.done, effect.done)
-            stored.row = msgspec.structs.replace(stored.row, begun=effect.done, failures=1, device_ns=effect.device_ns)
+            stored.row = msgspec.structs.replace(stored.row, begun=effect.done, device_ns=effect.device_ns)
+            stored.count({effect.attempt})
             stored.has_begun = True
             if stored.is_paused:
                 stored.owner, stored.state = None, "preempted"
-                stored.row = msgspec.structs.replace(stored.row, failures=0)
+                stored.count(set())
                 return False
         return stored is not None
 
@@ -147,7 +173,7 @@ class MemoryTable:
 
     def fail(self, effect: FailRow, owner: str) -> bool:
         stored = self._owned(effect.job, effect.attempt, owner)
-        if stored is not None and stored.row.failures < effect.failures:
+        if stored is not None and len(stored.counted | {effect.attempt}) < effect.failures:
             self._wait(stored)
         elif stored is not None:
             stored.state, stored.owner = effect.state, None
@@ -159,8 +185,8 @@ class MemoryTable:
             stored.owner = None
             stored.state = "preempted" if stored.done or stored.row.begun else "queued"
             stored.row = msgspec.structs.replace(stored.row, not_before_ns=effect.not_before_ns)
-            if effect.spares:
-                self._count_less(stored)
+            own = {effect.attempt}
+            stored.count(stored.counted - own if effect.spares else stored.counted | own)
             if effect.forgets:
                 stored.state, stored.done, stored.key = "queued", 0, None
                 stored.row = msgspec.structs.replace(stored.row, begun=0, device_ns=0, restarts=stored.row.restarts + 1)
@@ -168,16 +194,11 @@ class MemoryTable:
 
     def spare(self, effect: SpareRow, owner: str) -> None:
         stored = self.rows.get(effect.job)
-        if stored is None or stored.state in OVER or stored.row.stored_ns != effect.stored_ns:
+        if stored is None or stored.state in OVER:
             return
         if self._owned(effect.job, effect.attempt, owner) is not None:
             self._wait(stored)
-            self._count_less(stored)
-        elif stored.row.failures > (stored.owner is not None):
-            self._count_less(stored)
-
-    def _count_less(self, stored: Stored) -> None:
-        stored.row = msgspec.structs.replace(stored.row, failures=max(0, stored.row.failures - 1))
+        stored.count(stored.counted - {effect.attempt})
 
     def expire(self, before_ns: Ns, now_ns: Ns, owner: str) -> list[RequestId]:
         over = []
@@ -221,8 +242,8 @@ class MemoryTable:
         stored.is_paused = False
         return stored.row
 
-    def perform(self, effect: JobEffect, owner: str, now_ns: Ns) -> JobEvent | None:
-        """Do what a node asks of the table."""
+    def perform(self, effect: "JobEffect | BeginRow", owner: str, now_ns: Ns) -> JobEvent | None:
+        """Do what a node or its edge asks of the table."""
         match effect:
             case ReadRows():
                 rows, has_more = self.claimable(effect.limit, now_ns)
@@ -232,9 +253,16 @@ class MemoryTable:
                 if row is None:
                     return RowLost(now_ns, "table", effect.job, effect.attempt)
                 return RowClaimed(now_ns, "table", row, effect.until_ns)
-            case KeepRow() | SaveCheckpoint():
-                is_kept = self.keep(effect, owner) if isinstance(effect, KeepRow) else self.checkpoint(effect, owner)
-                if is_kept:
+            case BeginRow():
+                if self.begin(effect.job, effect.attempt, owner):
+                    return RowKept(now_ns, "table", effect.job, effect.attempt, 0)
+                return RowLost(now_ns, "table", effect.job, effect.attempt)
+            case KeepRows():
+                lost = tuple(self.keep(effect, owner))
+                kept = tuple(place for place in places(effect) if place not in lost)
+                return RowsKept(now_ns, "table", effect.until_ns, kept, lost)
+            case SaveCheckpoint():
+                if self.checkpoint(effect, owner):
                     return RowKept(now_ns, "table", effect.job, effect.attempt, effect.until_ns)
                 return RowLost(now_ns, "table", effect.job, effect.attempt)
             case WatchRows():
@@ -258,6 +286,11 @@ class MemoryTable:
         return self.fail(effect, owner) if isinstance(effect, FailRow) else self.requeue(effect, owner)
 
 
+def places(effect: KeepRows) -> tuple[tuple[RequestId, int], ...]:
+    """The attempts whose heartbeats it holds."""
+    return tuple((row.job, row.attempt) for row in effect.rows)
+
+
 def job_row(number: int, **changes: object) -> JobRow:
     """A job of ten steps."""
     row = JobRow(RequestId(f"job-{number}"), TenantId("t"), ModelId("m"), 10, 0, 0, estimate_ns=10 * NS_PER_S)
@@ -269,6 +302,7 @@ class Work:
 
     def __init__(self, row: JobRow, save_every: int) -> None:
         self.row, self.save_every, self.done, self.is_stopped = row, save_every, row.begun, False
+        self.has_begun = False  # the table knows of it
         self.saves = False  # with its next step, before it stops
 
 
@@ -277,7 +311,7 @@ class Gateway:
 
     def __init__(self, name: str, params: JobParams) -> None:
         self.name, self.node = name, JobNode(params)
-        self.to_table: deque[JobEffect] = deque()
+        self.to_table: deque[JobEffect | BeginRow] = deque()
         self.inbox: deque[JobEvent] = deque()
         self.timers: list[tuple[Ns, TimerId]] = []
         self.works: dict[RequestId, Work] = {}
@@ -303,9 +337,9 @@ class JobWorld:
         self.starts: list[tuple[str, JobRow]] = []
         self.saved: dict[RequestId, int] = {}
         self.still: set[str] = set()  # gateways that stand still: late, not dead
-        self.faults: Counter[RequestId] = Counter()  # attempts that broke, or whose gateway died
-        self.unheard: Counter[RequestId] = Counter()  # claims that took a row and whose gateway was not told
-        self.open: dict[tuple[RequestId, int], str] = {}  # attempts that nobody has accounted for -> their gateway
+        # Since the last checkpoint of a job:
+        self.faults: Counter[RequestId] = Counter()  # attempts that broke, or were begun and their gateway died
+        self.open: dict[tuple[RequestId, int], str] = {}  # begun, and nobody has accounted for them -> their gateway
 
     def _gateway(self) -> Gateway:
         self._names += 1
@@ -336,6 +370,7 @@ class JobWorld:
                     assert effect.row.begun == self.saved.get(effect.row.job, 0), "starts from its last checkpoint"
                     assert effect.row.job not in gateway.works
                     gateway.works[effect.row.job] = Work(effect.row, effect.save_every)
+                    gateway.to_table.append(BeginRow(effect.row.job, effect.row.attempt))
                 case StopJob() if effect.job in gateway.works:  # else its end is on its way
                     work = gateway.works[effect.job]
                     work.is_stopped, work.saves = True, effect.saves and not work.is_stopped
@@ -356,38 +391,55 @@ class JobWorld:
             self.saved[effect.job] = self.table.rows[effect.job].row.begun
         if isinstance(effect, RequeueRow) and effect.forgets and isinstance(answer, RowClosed):
             self.saved.pop(effect.job, None)
-        is_row = isinstance(effect, RowEffect)
-        if not is_answered and is_row:
-            answer = RowUnknown(self.now_ns, "table", effect.job, effect.attempt)
-        elif not is_done:
+        if not is_done and not isinstance(effect, RowEffect | KeepRows):
             answer = self.table.perform(effect, gateway.name, self.now_ns)
+        is_closed = isinstance(answer, RowClosed | RowKept)  # whether or not its gateway hears of it
+        if not is_answered and isinstance(effect, RowEffect):
+            answer = RowUnknown(self.now_ns, "table", effect.job, effect.attempt)
+        elif not is_answered and isinstance(effect, KeepRows):
+            answer = RowsKept(self.now_ns, "table", effect.until_ns, unknown=places(effect))
         if isinstance(effect, RowEffect):
-            self._account(effect, gateway.name, is_answered or is_done, isinstance(answer, RowClosed), is_answered)
-        if answer is not None:
+            self._account(effect, gateway.name, is_answered or is_done, is_closed)
+        if isinstance(effect, BeginRow) and effect.job in gateway.works:
+            self._begin(gateway, gateway.works[effect.job], answer)
+        elif answer is not None and not isinstance(effect, BeginRow):
             gateway.inbox.append(answer)
 
-    def _account(self, effect: "RowEffect", owner: str, is_done: bool, is_closed: bool, is_told_so: bool) -> None:
-        """What became of an attempt. The table never counts more failures than there are faults and open attempts."""
+    def _begin(self, gateway: Gateway, work: Work, answer: JobEvent | None) -> None:
+        """The edge begins nothing that the table does not know of."""
+        job, attempt = work.row.job, work.row.attempt
+        work.has_begun = isinstance(answer, RowKept)
+        if not work.has_begun:
+            del gateway.works[job]
+            outcome = Outcome("refused" if isinstance(answer, RowUnknown) else "interrupted")
+            gateway.inbox.append(JobEnded(self.now_ns, "edge", job, attempt, outcome))
+
+    def _account(self, effect: "RowEffect", owner: str, is_done: bool, is_closed: bool) -> None:
+        """What became of an attempt. The table counts every fault, and nothing but faults and open attempts."""
         stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
-        if isinstance(effect, ClaimRow):
-            if stored.owner == owner and stored.row.attempt == effect.attempt + 1:
-                self.open[effect.job, effect.attempt + 1] = owner
-                self.unheard[effect.job] += not is_told_so
+        if isinstance(effect, BeginRow):
+            if is_closed:
+                self.open[place] = owner
+        elif isinstance(effect, SaveCheckpoint) and is_closed:
+            self.faults[effect.job] = 0
+            self.open = {other: who for other, who in self.open.items() if other[0] != effect.job or other == place}
         elif is_done and isinstance(effect, FailRow | SpareRow | RequeueRow):
             is_fault = isinstance(effect, FailRow) or (isinstance(effect, RequeueRow) and not effect.spares)
             is_told = is_fault or is_closed or isinstance(effect, SpareRow)
             self.faults[effect.job] += bool(is_told and self.open.pop(place, None) and is_fault)
         if stored.state not in OVER:
-            assert stored.row.failures <= self.faults[effect.job] + sum(job == effect.job for job, _ in self.open)
+            others = sum(job == effect.job for job, _ in self.open)
+            assert self.faults[effect.job] <= stored.row.failures <= self.faults[effect.job] + others
 
     def _check_lost(self, effect: FailRow) -> None:
         """SPEC H3: a job is given up for attempts that failed, not for slow gateways. One that stands still yet counts
-        as dead: at most one attempt per gateway, and one per claim that its gateway never heard of."""
+        as dead: at most one attempt per gateway."""
         stored, place = self.table.rows[effect.job], (effect.job, effect.attempt)
-        if stored.row.failures < effect.failures or stored.row.attempt != effect.attempt:
+        is_over = stored.state in OVER or stored.row.attempt != effect.attempt
+        if is_over or len(stored.counted | {effect.attempt}) < effect.failures:
             return
         others = sum(other != place for other in self.open if other[0] == effect.job)
-        assert others < len(self.gateways) + self.unheard[effect.job]
+        assert others < len(self.gateways)
         has_run = effect.failures == self.params.attempts_max
         assert self.faults[effect.job] + has_run + others >= self.params.attempts_max
 
@@ -395,6 +447,8 @@ class JobWorld:
         """One step of one job that runs there."""
         job = self.rng.choice(sorted(gateway.works))
         work, row = gateway.works[job], gateway.works[job].row
+        if not work.has_begun:
+            return
         if work.saves and work.done < row.steps - 1:
             work.done, work.saves = work.done + 1, False
             self._save(gateway, work)

@@ -16,21 +16,29 @@ class ReadRows(msgspec.Struct, frozen=True, tag=True):
 
 class ClaimRow(msgspec.Struct, frozen=True, tag=True):
     """Table: take the row if it is at `attempt` still and free (no lease, or one that is over). Asked again after no
-    answer, it tells what the first asking took. Answers: RowClaimed, RowLost, RowUnknown."""
+    answer, it tells what the first asking took. It counts as no failure yet, whatever becomes of it. Answers:
+    RowClaimed, RowLost, RowUnknown."""
 
     job: RequestId
     attempt: int
     until_ns: Ns
 
 
-class KeepRow(msgspec.Struct, frozen=True, tag=True):
-    """Table: heartbeat, with the progress. Answers: RowKept, RowLost, RowUnknown."""
+class KeepRow(msgspec.Struct, frozen=True):
+    """Heartbeat of one attempt, with its progress."""
 
     job: RequestId
     attempt: int
-    until_ns: Ns
     state: JobState
     done: int
+
+
+class KeepRows(msgspec.Struct, frozen=True, tag=True):
+    """Table: the heartbeats of everything that runs here, in one transaction; each row is written if it is still ours.
+    Answer: RowsKept."""
+
+    rows: tuple[KeepRow, ...]
+    until_ns: Ns
 
 
 class WatchRows(msgspec.Struct, frozen=True, tag=True):
@@ -41,7 +49,8 @@ class WatchRows(msgspec.Struct, frozen=True, tag=True):
 
 
 class SaveCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """Table: the job goes on from here after a crash; its failures are forgotten. Answers as KeepRow."""
+    """Table: the job goes on from here after a crash; its failures are forgotten. Answers: RowKept, RowLost,
+    RowUnknown."""
 
     job: RequestId
     attempt: int
@@ -65,7 +74,8 @@ class CompleteRow(msgspec.Struct, frozen=True, tag=True):
 class FailRow(msgspec.Struct, frozen=True, tag=True):
     """Table: the job is over without a result (`failed`, `lost`). Answers as CompleteRow.
 
-    Where fewer than `failures` count by then, for a gateway that was only slow came back, it is handed back instead.
+    Where fewer than `failures` count by then, this attempt included, for a gateway that was only slow came back, it is
+    handed back instead.
     """
 
     job: RequestId
@@ -94,12 +104,11 @@ class RequeueRow(msgspec.Struct, frozen=True, tag=True):
 
 class SpareRow(msgspec.Struct, frozen=True, tag=True):
     """Table: this attempt stopped because its row was lost or could not be kept, and was no failure. The row is handed
-    back where it is still ours; where others have had it since, one failure less counts. Answers:
-    RowClosed, RowUnknown."""
+    back where it is still ours; this attempt counts no more, and no other is forgiven, however often this is asked.
+    Answers: RowClosed, RowUnknown."""
 
     job: RequestId
     attempt: int
-    stored_ns: Ns  # another one: it is retried, and counts anew
 
 
 class ExpireRows(msgspec.Struct, frozen=True, tag=True):
@@ -114,7 +123,8 @@ class SweepObjects(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartJob(msgspec.Struct, frozen=True, tag=True):
-    """Edge: submit the job's request, from its checkpoint. Exactly one JobEnded answers."""
+    """Edge: note in the table that the attempt begins, which counts as a failure until it ends well, then submit the
+    job's request, from its checkpoint. Exactly one JobEnded answers."""
 
     row: JobRow
     save_every: int  # steps between checkpoints; 0: none
@@ -172,7 +182,7 @@ class CloseHook(msgspec.Struct, frozen=True, tag=True):
 JobEffect = (
     ReadRows
     | ClaimRow
-    | KeepRow
+    | KeepRows
     | WatchRows
     | SaveCheckpoint
     | CompleteRow

@@ -41,7 +41,7 @@ class JobRow(msgspec.Struct, frozen=True):
     position: int  # among equals, lower is sooner; grows with every stored job, changed by reordering
     urgency: int = 0
     attempt: int = 0  # claims so far; the token of compare-and-set
-    failures: int = 0  # claims since the last checkpoint that have not ended well, the running one included
+    failures: int = 0  # attempts begun since the last checkpoint that have not ended well, a running one included
     not_before_ns: Ns = 0
     begun: int = 0  # steps in its checkpoint
     device_ns: Ns = 0  # spent on those
@@ -134,13 +134,25 @@ class RowClaimed(msgspec.Struct, frozen=True, tag=True):
 
 
 class RowKept(msgspec.Struct, frozen=True, tag=True):
-    """A write held, and the lease runs until `until_ns`."""
+    """A checkpoint is written, and the lease runs until `until_ns`."""
 
     at_ns: Ns
     cause: str
     job: RequestId
     attempt: int
     until_ns: Ns
+
+
+class RowsKept(msgspec.Struct, frozen=True, tag=True):
+    """Answers KeepRows: leases that run until `until_ns`, attempts that have lost their rows, and those of which nobody
+    knows, for the table did not answer."""
+
+    at_ns: Ns
+    cause: str
+    until_ns: Ns
+    kept: tuple[tuple[RequestId, int], ...] = ()
+    lost: tuple[tuple[RequestId, int], ...] = ()
+    unknown: tuple[tuple[RequestId, int], ...] = ()
 
 
 class RowLost(msgspec.Struct, frozen=True, tag=True):
@@ -257,6 +269,7 @@ JobEvent = (
     | RowsSeen
     | RowClaimed
     | RowKept
+    | RowsKept
     | RowLost
     | RowClosed
     | RowsWatched

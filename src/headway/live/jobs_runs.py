@@ -63,19 +63,20 @@ class JobRuns:
         row = effect.row
         attempt = self._attempts[row.job] = Attempt(effect)
         task = self._tasks[row.job] = asyncio.get_running_loop().create_task(self._live(attempt))
-        task.add_done_callback(lambda done: self._ended(row, done))
+        task.add_done_callback(lambda done: self._ended(attempt, done))
 
-    def _ended(self, row: JobRow, task: "asyncio.Task[Outcome]") -> None:
+    def _ended(self, attempt: Attempt, task: "asyncio.Task[Outcome]") -> None:
         """Whatever ended it, the node is told, for it keeps the row until then. A gateway that ends is not told."""
         if task.cancelled():
             return
-        error = task.exception()
+        row, error = attempt.row, task.exception()
         if error is None:
             outcome = task.result()
             if outcome.kind == "unfit":
                 log.warning("job %s begins anew: %s", row.job, outcome.message)
         elif isinstance(error, CapacityError):
-            outcome = Outcome("broken", error.code, str(error))
+            # Before any work the job has no part in it, and waits for the table or the store to come back.
+            outcome = Outcome("broken" if attempt.is_submitted else "refused", error.code, str(error))
         else:
             log.error("job %s, attempt %d broke", row.job, row.attempt, exc_info=error)
             words = f"{type(error).__name__} inside Headway; the log has the story"
@@ -142,9 +143,9 @@ class JobRuns:
 
     async def _outcome(self, attempt: Attempt) -> Outcome:
         row = attempt.row
-        found = await self._tables.ask(lambda: self._tables.node.input(row.job))
+        found = await self._tables.ask(lambda: self._tables.node.begin(row.job, row.attempt))
         if found is None:
-            return Outcome("interrupted", message="it was deleted")
+            return Outcome("interrupted", message="others have it")
         checkpoint = None if found.checkpoint is None or not row.begun else await self._store.get(found.checkpoint)
         if row.begun and checkpoint is None:
             return Outcome("unfit", BAD_CHECKPOINT, f"its checkpoint at step {row.begun} is not in the object store")

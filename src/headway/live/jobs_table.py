@@ -27,7 +27,7 @@ from headway.core.job_effects import (
     CompleteRow,
     ExpireRows,
     FailRow,
-    KeepRow,
+    KeepRows,
     PostponeHook,
     ReadHooks,
     ReadRows,
@@ -45,20 +45,23 @@ from headway.core.jobs import (
     RowClosed,
     RowKept,
     RowLost,
+    RowsKept,
     RowsSeen,
     RowsWatched,
     RowUnknown,
 )
-from headway.core.units import Ns
+from headway.core.units import Ns, s_from_ns
 from headway.live.jobs_settings import JobSettings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 Made = Callable[[RequestId, int], Sequence[StoredOutput]]
-Leased = ClaimRow | KeepRow | SaveCheckpoint
+Leased = ClaimRow | SaveCheckpoint
 RowEffect = Leased | CompleteRow | FailRow | RequeueRow | SpareRow
-TableEffect = RowEffect | WatchRows | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
+TableEffect = (
+    RowEffect | KeepRows | WatchRows | ReadRows | ExpireRows | ReadHooks | ClaimHook | PostponeHook | CloseHook
+)
 
 
 class Tables:
@@ -93,6 +96,7 @@ class TableDriver:
 
     def __init__(self, tables: Tables, feed: Feed, now_ns: Callable[[], Ns], made: Made) -> None:
         self._tables, self._feed, self._now_ns, self._made = tables, feed, now_ns, made
+        self._is_late = False
         self.starting: Callable[[], Sequence[str]] = tuple  # models whose jobs are not to be claimed yet
 
     def perform(self, effect: TableEffect) -> None:
@@ -143,11 +147,28 @@ class TableDriver:
             case CloseHook():
                 outbox.close(effect.hook, effect.attempt, effect.is_delivered, effect.reason)
                 return None
-            case ClaimRow() | KeepRow() | SaveCheckpoint():  # a lease is whole, however long it waited to be written
-                until_ns = effect.until_ns + now_ns - asked_ns
-                return self._row(msgspec.structs.replace(effect, until_ns=until_ns), now_ns)
+            case KeepRows() | ClaimRow() | SaveCheckpoint():  # a lease is whole, however long it waited to be written
+                leased = msgspec.structs.replace(effect, until_ns=effect.until_ns + now_ns - asked_ns)
+                if not isinstance(leased, KeepRows):
+                    return self._row(leased, now_ns)
+                self._look(now_ns - asked_ns, effect.until_ns - asked_ns)
+                return self._keep(leased)
             case _:
                 return self._row(effect, now_ns)
+
+    def _look(self, waited_ns: Ns, lease_ns: Ns) -> None:
+        """Say it once, until it is over, where heartbeats come so late that leases may run out."""
+        is_late = waited_ns > lease_ns // 3
+        if is_late and not self._is_late:
+            story = "heartbeats of jobs wait %.1f s for the job table, and jobs.lease_s is %g s: gateways that share "
+            story += "it may take over what runs here, and do it twice; raise jobs.lease_s, or give it a faster disk"
+            log.warning(story, s_from_ns(waited_ns), s_from_ns(lease_ns))
+        self._is_late = is_late
+
+    def _keep(self, effect: KeepRows) -> Callable[[Ns], JobEvent]:
+        lost = tuple(self._tables.node.keep(effect))
+        kept = tuple(row for row in _places(effect) if row not in lost)
+        return lambda at_ns: RowsKept(at_ns, "table", effect.until_ns, kept, lost)
 
     def _row(self, effect: RowEffect, now_ns: Ns) -> Callable[[Ns], JobEvent]:
         node, job, attempt = self._tables.node, effect.job, effect.attempt
@@ -157,8 +178,8 @@ class TableDriver:
                 if row is not None:
                     return lambda at_ns: RowClaimed(at_ns, "table", row, effect.until_ns)
                 held = False
-            case KeepRow() | SaveCheckpoint():
-                held = node.keep(effect) if isinstance(effect, KeepRow) else node.checkpoint(effect)
+            case SaveCheckpoint():
+                held = node.checkpoint(effect)
                 if held:
                     return lambda at_ns: RowKept(at_ns, "table", job, attempt, effect.until_ns)
             case CompleteRow():
@@ -175,11 +196,17 @@ class TableDriver:
         return lambda at_ns: RowLost(at_ns, "table", job, attempt)
 
 
+def _places(effect: KeepRows) -> tuple[tuple[RequestId, int], ...]:
+    return tuple((row.job, row.attempt) for row in effect.rows)
+
+
 def _unanswered(effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
     """What JobNode is told when nobody knows whether it was done."""
     match effect:
         case ReadRows():
             return lambda at_ns: RowsSeen(at_ns, "no answer", (), False)
+        case KeepRows():
+            return lambda at_ns: RowsKept(at_ns, "no answer", effect.until_ns, unknown=_places(effect))
         case WatchRows():
             return lambda at_ns: RowsWatched(at_ns, "no answer")
         case ClaimHook():

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BUSY_MS: Final = 10_000
+_TRIES: Final = 3  # of a transaction that PostgreSQL ended for a deadlock
 _LOCK_OF_MIGRATION: Final = 0x48656164  # of PostgreSQL, where several gateways start at once
 
 
@@ -87,8 +88,17 @@ class Database:
             ) from error
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """In one transaction. Raises CapacityError where the database does not answer, RequestError for a value that it
-        cannot hold."""
+        """In one transaction, which is tried again where it and another gateway's waited for each other. Raises
+        CapacityError where the database does not answer, RequestError for a value that it cannot hold."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._once(work)
+            except DBAPIError as error:
+                if type(error.orig).__name__ != "DeadlockDetected":
+                    raise
+        return self._once(work)
+
+    def _once(self, work: Callable[[Connection], T]) -> T:
         try:
             with self.engine.begin() as connection:
                 return work(connection)

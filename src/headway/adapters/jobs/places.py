@@ -103,6 +103,7 @@ class Places:
             "stored_ns": now_ns,
             "not_before_ns": 0,
             "failures": 0,
+            "counted": ",",
             "done": 0,
             "begun": 0,
             "device_ns": 0,

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView, Running
 from headway.adapters.jobs.connect import Database
 from headway.adapters.jobs.holds import ALL, is_held_by
-from headway.adapters.jobs.rows import is_open, waiting_state
+from headway.adapters.jobs.rows import forgiven, is_open, waiting_state
 from headway.adapters.jobs.tables import holds, jobs
 from headway.core.errors import RequestError
 from headway.core.ids import RequestId
@@ -23,11 +23,7 @@ class Queue:
         taken = (
             update(jobs)
             .where(is_open(), jobs.c.owner.is_not(None), is_held_by(model))
-            .values(
-                owner=None,
-                state=waiting_state(),
-                failures=case((jobs.c.failures > 0, jobs.c.failures - 1), else_=0),  # nobody's fault
-            )
+            .values({"owner": None, "state": waiting_state(), **forgiven()})  # nobody's fault
             .returning(jobs.c.id, jobs.c.attempt)
         )
 

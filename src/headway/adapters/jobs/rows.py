@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from sqlalchemy import Row, and_, case, or_
+from sqlalchemy import Row, String, and_, case, func, literal, or_
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.jobs.holds import is_held
@@ -53,9 +53,31 @@ def waiting_state() -> ColumnElement[str]:
     return case((or_(jobs.c.done > 0, jobs.c.begun > 0), "preempted"), else_="queued")
 
 
-def one_less() -> ColumnElement[int]:
-    """Failures, but for an attempt that was none."""
-    return case((jobs.c.failures > 0, jobs.c.failures - 1), else_=0)
+def _mark(attempt: int | None) -> ColumnElement[str]:
+    number = jobs.c.attempt.cast(String) if attempt is None else literal(str(attempt))
+    return literal(",").concat(number).concat(",")
+
+
+def is_counted(attempt: int | None = None) -> ColumnElement[bool]:
+    """An attempt, None: the one that the row is at, is among its failures."""
+    return jobs.c.counted.contains(_mark(attempt))
+
+
+def counted() -> dict[str, ColumnElement[int] | ColumnElement[str]]:
+    """Values with which the attempt that the row is at is among its failures: once, however often they are written."""
+    more = jobs.c.counted.concat(jobs.c.attempt.cast(String)).concat(",")
+    return {
+        "failures": case((is_counted(), jobs.c.failures), else_=jobs.c.failures + 1),
+        "counted": case((is_counted(), jobs.c.counted), else_=more),
+    }
+
+
+def forgiven(attempt: int | None = None) -> dict[str, ColumnElement[int] | ColumnElement[str]]:
+    """Values with which an attempt, None: the one that the row is at, is not among its failures any more."""
+    return {
+        "failures": case((is_counted(attempt), jobs.c.failures - 1), else_=jobs.c.failures),
+        "counted": func.replace(jobs.c.counted, _mark(attempt), ","),
+    }
 
 
 def job_row(row: Sequence[object]) -> JobRow:

@@ -6,17 +6,28 @@ Every method is one transaction, called from the table's thread.
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, and_, case, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, case, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from headway.adapters.gateway.job_ports import ran
 from headway.adapters.gateway.tally import day_of
 from headway.adapters.jobs.connect import Database, plain
+from headway.adapters.jobs.heartbeats import keep_all
 from headway.adapters.jobs.holds import stops_when_saved
 from headway.adapters.jobs.outbox import store_hook
 from headway.adapters.jobs.outputs import StoredOutput, put_outputs
 from headway.adapters.jobs.records import less_of
-from headway.adapters.jobs.rows import NODE_COLUMNS, RowOf, is_free, is_open, job_row, one_less, waiting_state
+from headway.adapters.jobs.rows import (
+    NODE_COLUMNS,
+    RowOf,
+    counted,
+    forgiven,
+    is_counted,
+    is_free,
+    is_open,
+    job_row,
+    waiting_state,
+)
 from headway.adapters.jobs.tables import inputs, jobs
 from headway.adapters.jobs.usage import add_spent, add_usage
 from headway.core.ids import RequestId
@@ -24,7 +35,7 @@ from headway.core.job_effects import (
     ClaimRow,
     CompleteRow,
     FailRow,
-    KeepRow,
+    KeepRows,
     RequeueRow,
     SaveCheckpoint,
     SpareRow,
@@ -59,7 +70,7 @@ class NodeTable:
         """Everything that is claimed, where this process ends before it could be saved: whoever looks next goes on
         from the last checkpoint. Returns how many rows."""
         mine = update(jobs).where(jobs.c.owner == self._owner, is_open())
-        back = mine.values(owner=None, state=waiting_state(), failures=one_less())  # nobody's fault
+        back = mine.values({"owner": None, "state": waiting_state(), **forgiven()})  # nobody's fault
         return self._database.run(lambda c: c.execute(back).rowcount)
 
     def claimable(self, limit: int, now_ns: Ns, starting: Sequence[str] = ()) -> tuple[list[JobRow], bool]:
@@ -80,7 +91,6 @@ class NodeTable:
             .where(jobs.c.id == effect.job, jobs.c.attempt == effect.attempt, is_free(now_ns))
             .values(
                 attempt=jobs.c.attempt + 1,
-                failures=jobs.c.failures + 1,
                 owner=self._owner,
                 until_ns=effect.until_ns,
                 # Without a checkpoint it is admitted anew, and told anew what it goes without.
@@ -97,23 +107,24 @@ class NodeTable:
         row = self._database.run(work)
         return None if row is None else job_row(row)
 
+    def begin(self, job: RequestId, attempt: int) -> JobInput | None:
+        """What the attempt starts from, and that it has begun, which counts as a failure until it ends well. None: it
+        has lost the row."""
+        begun = update(jobs).where(self._own(job, attempt)).values(counted())
+        found = self._input(job)
+
+        def work(connection: Connection) -> RowOf | None:
+            return connection.execute(found).one() if connection.execute(begun).rowcount else None
+
+        return _job_input(self._database.run(work))
+
     def _own(self, job: RequestId, attempt: int) -> ColumnElement[bool]:
         return and_(jobs.c.id == job, jobs.c.attempt == attempt, jobs.c.owner == self._owner, is_open())
 
-    def keep(self, effect: KeepRow) -> bool:
-        """Heartbeat and progress."""
-        kept = (
-            update(jobs)
-            .where(self._own(effect.job, effect.attempt))
-            .values(
-                until_ns=effect.until_ns,
-                state=effect.state,
-                # An attempt that goes on from a checkpoint does again what was shown as done.
-                done=case((jobs.c.done > effect.done, jobs.c.done), else_=effect.done),
-                has_begun=True if effect.done else jobs.c.has_begun,
-            )
-        )
-        return self._database.run(lambda c: c.execute(kept).rowcount == 1)
+    def keep(self, effect: KeepRows) -> list[tuple[RequestId, int]]:
+        """Heartbeats and progress. Returns those that have lost their rows."""
+        kept = self._database.run(lambda c: keep_all(c, effect, self._owner))
+        return [(row.job, row.attempt) for row in effect.rows if (row.job, row.attempt) not in kept]
 
     def watch(self, effect: WatchRows) -> tuple[tuple[tuple[RequestId, int], ...], tuple[tuple[RequestId, int], ...]]:
         """Those that have lost their rows, and those that are to be saved and handed back."""
@@ -138,13 +149,14 @@ class NodeTable:
                 done=case((jobs.c.done > effect.done, jobs.c.done), else_=effect.done),
                 device_ns=effect.device_ns,
                 failures=1,
+                counted=f",{effect.attempt},",
                 has_begun=True,
             )
         )
         handed = (
             update(jobs)
             .where(self._own(effect.job, effect.attempt), or_(jobs.c.is_paused, stops_when_saved()))
-            .values(owner=None, state="preempted", failures=0)
+            .values(owner=None, state="preempted", failures=0, counted=",")
         )
 
         def work(connection: Connection) -> bool:
@@ -183,9 +195,10 @@ class NodeTable:
 
     def fail(self, effect: FailRow, now_ns: Ns) -> bool:
         """The end without a result: what it took is metered, and nothing else."""
+        failures = case((is_counted(), jobs.c.failures), else_=jobs.c.failures + 1)
         failed = (
             update(jobs)
-            .where(self._own(effect.job, effect.attempt), jobs.c.failures >= effect.failures)
+            .where(self._own(effect.job, effect.attempt), failures >= effect.failures)
             .values(
                 state=effect.state,
                 owner=None,
@@ -215,7 +228,7 @@ class NodeTable:
             "owner": None,
             "state": waiting_state(),
             "not_before_ns": effect.not_before_ns,
-            "failures": one_less() if effect.spares else jobs.c.failures,
+            **(forgiven() if effect.spares else counted()),
         }
         if effect.forgets:
             values |= {"state": "queued", "begun": 0, "done": 0, "checkpoint": None, "device_ns": 0}
@@ -224,15 +237,14 @@ class NodeTable:
         return self._database.run(lambda c: c.execute(back).rowcount == 1)
 
     def spare(self, effect: SpareRow) -> None:
-        """Handed back, or counted less where others have had it since: one who has it now counts on."""
-        one = and_(jobs.c.id == effect.job, jobs.c.stored_ns == effect.stored_ns, is_open())
-        mine = update(jobs).where(self._own(effect.job, effect.attempt), one)
-        theirs = update(jobs).where(one, jobs.c.failures > case((jobs.c.owner.is_(None), 0), else_=1))
+        """Handed back, and counted no more whoever has had it since."""
+        one = jobs.c.id == effect.job
+        back = update(jobs).where(self._own(effect.job, effect.attempt)).values(owner=None, state=waiting_state())
+        less = update(jobs).where(one, is_open(), is_counted(effect.attempt)).values(forgiven(effect.attempt))
 
         def work(connection: Connection) -> None:
-            back = mine.values(owner=None, state=waiting_state(), failures=one_less())
-            if connection.execute(back).rowcount == 0:
-                connection.execute(theirs.values(failures=one_less()))
+            connection.execute(back)
+            connection.execute(less)
 
         self._database.run(work)
 
@@ -255,7 +267,12 @@ class NodeTable:
 
     def input(self, job: RequestId) -> JobInput | None:
         """What an attempt starts from; None: it was deleted."""
+        return _job_input(self._database.run(lambda c: c.execute(self._input(job)).one_or_none()))
+
+    def _input(self, job: RequestId) -> Select[tuple[bytes, str | None, bytes | None]]:
         columns = (inputs.c.body, jobs.c.checkpoint, jobs.c.degraded)
-        found = select(*columns).join_from(inputs, jobs).where(jobs.c.id == job)
-        row = self._database.run(lambda c: c.execute(found).one_or_none())
-        return None if row is None else JobInput(row.body, row.checkpoint, row.degraded)
+        return select(*columns).join_from(inputs, jobs).where(jobs.c.id == job)
+
+
+def _job_input(row: RowOf | None) -> JobInput | None:
+    return None if row is None else JobInput(row.body, row.checkpoint, row.degraded)

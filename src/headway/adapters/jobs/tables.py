@@ -37,6 +37,7 @@ jobs: Final = Table(
     Column("not_before_ns", BigInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
+    Column("counted", Text, nullable=False, server_default=","),  # the attempts that those are: `,2,5,`
     Column("steps", Integer, nullable=False),
     Column("done", Integer, nullable=False),  # for people
     Column("begun", Integer, nullable=False),  # in the checkpoint

@@ -25,6 +25,7 @@ from headway.core.jobs import (
     RowClosed,
     RowKept,
     RowLost,
+    RowsKept,
     RowsSeen,
     RowsWatched,
     RowUnknown,
@@ -114,9 +115,9 @@ class JobNode:
             case _:
                 self._answered(event)
 
-    def _answered(self, event: RowClaimed | RowKept | RowLost | RowClosed | RowUnknown) -> None:
-        """The table's answers about one row."""
-        if not isinstance(event, RowUnknown):
+    def _answered(self, event: RowClaimed | RowKept | RowsKept | RowLost | RowClosed | RowUnknown) -> None:
+        """The table's answers about rows."""
+        if not (isinstance(event, RowUnknown) or (isinstance(event, RowsKept) and event.unknown)):
             self.runs.answered()
         match event:
             case RowClaimed():
@@ -124,6 +125,10 @@ class JobNode:
                 self.runs.begin(event)
             case RowKept():
                 self.runs.kept(event)
+            case RowsKept():
+                for job, _ in event.lost:
+                    self._line.drop(job)
+                self.runs.all_kept(event)
             case RowLost():
                 if self._claiming.get(event.job) == event.attempt:
                     del self._claiming[event.job]

@@ -9,6 +9,7 @@ from headway.core.job_effects import (
     FailRow,
     JobEffect,
     KeepRow,
+    KeepRows,
     RequeueRow,
     SaveCheckpoint,
     SpareRow,
@@ -25,6 +26,7 @@ from headway.core.jobs import (
     Outcome,
     RowClaimed,
     RowKept,
+    RowsKept,
     RowsWatched,
 )
 from headway.core.units import Ns, ns_from_s
@@ -47,7 +49,7 @@ class _Run:
         self.phase: Literal["running", "stopping", "handing", "closing"] = "running"
         self.state: JobState = "preempted" if row.begun else "queued"
         self.done = row.begun
-        self.failures = row.failures
+        self.failures = row.failures + 1  # this one, once it has begun
         self.is_new = False  # something to write beside the heartbeat
         self.written_ns = written_ns
         self.is_asking = False  # a heartbeat is on its way
@@ -78,16 +80,19 @@ class Runs:
         return job in self._runs
 
     def begin(self, event: RowClaimed) -> None:
-        """The row is ours."""
+        """The row is ours. Said twice where the claim was asked again for an answer that was not to it: the end of an
+        attempt and the claim of the next one name the same number."""
         row = event.row
+        if self._find(row.job, row.attempt) is not None:
+            return
         if row.job in self._runs:
             raise InvariantError(f"job {row.job} is claimed as attempt {row.attempt} while it is still held here")
         # The claim may have waited at the table: its lease did not.
         run = self._runs[row.job] = _Run(row, event.until_ns, event.until_ns - self.lease_ns)
         if self._is_draining:
             self._write(run, RequeueRow(row.job, row.attempt, event.at_ns, True, "the gateway ends"))
-        elif row.failures > self._params.attempts_max:
-            story = f"job {row.job} was begun {row.failures - 1} times and came to no checkpoint and no end; retry it"
+        elif row.failures >= self._params.attempts_max:
+            story = f"job {row.job} was begun {row.failures} times and came to no checkpoint and no end; retry it"
             least = self._params.attempts_max + 1
             self._write(run, FailRow(row.job, row.attempt, "lost", "lost", story, row.device_ns, least))
         else:
@@ -142,40 +147,61 @@ class Runs:
         self._out.append(SaveCheckpoint(event.job, event.attempt, until_ns, event.done, event.key, device_ns))
 
     def kept(self, event: RowKept) -> None:
-        """The lease is longer."""
-        run = self._find(event.job, event.attempt)
+        """The checkpoint is written."""
+        self._kept(event.job, event.attempt, event.until_ns)
+
+    def _kept(self, job: RequestId, attempt: int, until_ns: Ns) -> None:
+        run = self._find(job, attempt)
         if run is not None:
-            run.until_ns = max(run.until_ns, event.until_ns)
+            run.until_ns = max(run.until_ns, until_ns)
             run.is_asking, run.is_unanswered = False, False
+
+    def all_kept(self, event: RowsKept) -> None:
+        """What became of a round of heartbeats."""
+        for row in event.kept:
+            self._kept(*row, event.until_ns)
+        for row in event.lost:
+            self.lost(*row)
+        for row in event.unknown:
+            self.unknown(*row)
 
     def tick(self, at_ns: Ns) -> None:
         """Write progress and heartbeats; stop what could not be kept; repeat ends that were not answered; look at what
         others did to these rows."""
         self._silent_ns += self._progress_ns
         for run in list(self._runs.values()):
-            if run.phase == "closing":
-                if run.repeats and run.end is not None:
-                    run.repeats = False
-                    self._out.append(run.end)
-            elif run.phase in _HELD:
-                self._keep(run, at_ns)
+            if run.phase == "closing" and run.repeats and run.end is not None:
+                run.repeats = False
+                self._out.append(run.end)
+        self._keep(at_ns)
         running = tuple((run.row.job, run.row.attempt) for run in self._runs.values() if run.phase in _HELD)
         if running and not self._is_watching:
             self._is_watching = True
             self._out.append(WatchRows(running))
 
-    def _keep(self, run: _Run, at_ns: Ns) -> None:
+    def _keep(self, at_ns: Ns) -> None:
         """A lease that is over says that this process or the table was slow, not that somebody took the row: that is
         asked. Stopped is what the table does not answer about. Its silence is counted in ticks, for no answer is heard
-        while this process stands still."""
-        is_over = at_ns >= run.until_ns
-        if is_over and (run.is_unanswered or self._silent_ns > self.lease_ns):
-            self._stop(run)
-            return
-        if not run.is_asking and (is_over or run.is_new or at_ns - run.written_ns >= self.lease_ns // 3):
-            run.is_asking, run.is_new, run.written_ns = True, False, at_ns
-            row, until_ns = run.row, at_ns + self.lease_ns
-            self._out.append(KeepRow(row.job, row.attempt, until_ns, run.state, run.done))
+        while this process stands still.
+
+        Where one heartbeat is due all go, for a transaction costs about the same whatever is in it.
+        """
+        asked: list[_Run] = []
+        is_due = False
+        for run in self._runs.values():
+            if run.phase not in _HELD:
+                continue
+            is_over = at_ns >= run.until_ns
+            if is_over and (run.is_unanswered or self._silent_ns > self.lease_ns):
+                self._stop(run)
+            elif not run.is_asking:
+                asked.append(run)
+                is_due = is_due or is_over or run.is_new or at_ns - run.written_ns >= self.lease_ns // 3
+        if is_due:
+            for run in asked:
+                run.is_asking, run.is_new, run.written_ns = True, False, at_ns
+            rows = tuple(KeepRow(run.row.job, run.row.attempt, run.state, run.done) for run in asked)
+            self._out.append(KeepRows(rows, at_ns + self.lease_ns))
 
     def _stop(self, run: _Run) -> None:
         was_asked = run.phase == "handing"
@@ -229,7 +255,7 @@ class Runs:
 
     def _spare(self, run: _Run) -> None:
         """Slowness is no failure: what was claimed is not held against the job."""
-        self._write(run, SpareRow(run.row.job, run.row.attempt, run.row.stored_ns))
+        self._write(run, SpareRow(run.row.job, run.row.attempt))
 
     def _end(self, run: _Run, outcome: Outcome, at_ns: Ns) -> _End:
         row, code = run.row, outcome.code

@@ -15,6 +15,7 @@ from headway.core.job_effects import (
     FailRow,
     JobEffect,
     KeepRow,
+    KeepRows,
     PostponeHook,
     ReadRows,
     RequeueRow,
@@ -41,6 +42,7 @@ from headway.core.jobs import (
     RowClosed,
     RowKept,
     RowLost,
+    RowsKept,
     RowsSeen,
     RowsWatched,
     RowUnknown,
@@ -53,6 +55,7 @@ from headway.sched.jobs.params import BackoffParams, CheckpointParams, HookParam
 
 S = NS_PER_S
 E = TypeVar("E")
+MINE = (RequestId("job-1"), 1)
 
 
 def row(name: str = "job-1", **changes: object) -> JobRow:
@@ -62,6 +65,10 @@ def row(name: str = "job-1", **changes: object) -> JobRow:
 
 def only(effects: Sequence[JobEffect], kind: type[E]) -> list[E]:
     return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def beats(effects: Sequence[JobEffect]) -> list[KeepRow]:
+    return [row for kept in only(effects, KeepRows) for row in kept.rows]
 
 
 def opened(params: JobParams | None = None) -> JobNode:
@@ -75,7 +82,7 @@ def claimed(node: JobNode, at_ns: int = 0, **changes: object) -> list[JobEffect]
     """Store, claim, and return what the claim leads to."""
     node.handle(JobStored(at_ns, "edge", row(**changes)))
     was = row(**changes)
-    taken = msgspec.structs.replace(was, attempt=was.attempt + 1, failures=was.failures + 1)
+    taken = msgspec.structs.replace(was, attempt=was.attempt + 1)
     return node.handle(RowClaimed(at_ns, "table", taken, at_ns + 15 * S))
 
 
@@ -119,11 +126,9 @@ def test_progress_is_written_once_a_second_at_most() -> None:
     claimed(node)
     writes: list[KeepRow] = []
     for tenth in range(1, 20):
-        writes += only(
-            node.handle(JobProgressed(tenth * S // 10, "edge", RequestId("job-1"), 1, "denoise", tenth)), KeepRow
-        )
+        writes += beats(node.handle(JobProgressed(tenth * S // 10, "edge", RequestId("job-1"), 1, "denoise", tenth)))
         if tenth == 10:
-            writes += only(node.handle(TimerFired(S, "t", TICK)), KeepRow)
+            writes += beats(node.handle(TimerFired(S, "t", TICK)))
     assert [(write.done, write.state) for write in writes] == [(10, "denoise")]
 
 
@@ -132,10 +137,38 @@ def test_a_heartbeat_goes_out_every_third_of_the_lease_without_progress() -> Non
     claimed(node)
     times = []
     for at in range(1, 15):
-        for kept in only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow):
+        for kept in only(node.handle(TimerFired(at * S, "t", TICK)), KeepRows):
             times.append(at)
-            node.handle(RowKept(at * S, "table", kept.job, kept.attempt, kept.until_ns))
+            node.handle(RowsKept(at * S, "table", kept.until_ns, (MINE,)))
     assert times == [5, 10]
+
+
+# SPEC H3
+def test_heartbeats_of_all_jobs_go_together_when_the_first_one_is_due() -> None:
+    """One transaction every third of a lease, however many jobs run here and whenever they were claimed."""
+    node = opened(JobParams(lease_s=15.0))
+    for at in range(4):
+        claimed(node, at * S, job=RequestId(f"job-{at}"))
+    rounds = []
+    for at in range(4, 15):
+        for kept in only(node.handle(TimerFired(at * S, "t", TICK)), KeepRows):
+            rounds.append((at, [one.job for one in kept.rows], kept.until_ns))
+            node.handle(RowsKept(at * S, "table", kept.until_ns, tuple((one.job, 1) for one in kept.rows)))
+    jobs = [f"job-{at}" for at in range(4)]
+    assert rounds == [(5, jobs, 20 * S), (10, jobs, 25 * S)]
+
+
+# SPEC H3
+def test_of_a_round_of_heartbeats_exactly_those_are_stopped_that_lost_their_rows() -> None:
+    node = opened(JobParams(lease_s=15.0))
+    for number in range(3):
+        claimed(node, job=RequestId(f"job-{number}"))
+    places = [(RequestId(f"job-{number}"), 1) for number in range(3)]
+    node.handle(TimerFired(5 * S, "t", TICK))
+    answer = RowsKept(5 * S, "table", 20 * S, (places[0],), (places[1],), (places[2],))
+    assert node.handle(answer) == [StopJob(*places[1])]
+    (again,) = only(node.handle(TimerFired(10 * S, "t", TICK)), KeepRows)
+    assert [one.job for one in again.rows] == ["job-0", "job-2"]
 
 
 def test_a_job_whose_lease_could_not_be_kept_is_stopped_and_nothing_more_is_written() -> None:
@@ -143,10 +176,10 @@ def test_a_job_whose_lease_could_not_be_kept_is_stopped_and_nothing_more_is_writ
     claimed(node)
     for at in (5, 10):
         node.handle(TimerFired(at * S, "t", TICK))
-        node.handle(RowUnknown(at * S, "table", RequestId("job-1"), 1))
+        node.handle(RowsKept(at * S, "no answer", 0, unknown=(MINE,)))
     assert only(node.handle(TimerFired(15 * S, "t", TICK)), StopJob)
     ended = node.handle(JobEnded(16 * S, "edge", RequestId("job-1"), 1, Outcome("completed")))
-    assert ended == [SpareRow(RequestId("job-1"), 1, 0)]
+    assert ended == [SpareRow(RequestId("job-1"), 1)]
     node.handle(RowUnknown(16 * S, "table", RequestId("job-1"), 1))
     assert only(node.handle(TimerFired(17 * S, "t", TICK)), SpareRow)  # until the table has it
     node.handle(RowLost(18 * S, "table", RequestId("job-1"), 1))  # the answer to a heartbeat from before
@@ -161,12 +194,12 @@ def test_a_lease_that_a_slow_process_let_run_out_is_asked_for_again_and_the_work
     node = opened(JobParams(lease_s=15.0))
     claimed(node)
     first = node.handle(TimerFired(5 * S, "t", TICK))
-    assert only(first, KeepRow)
+    assert beats(first)
     late = node.handle(TimerFired(3600 * S, "t", TICK))  # the answer lies in the inbox behind it
     assert not only(late, StopJob)
-    node.handle(RowKept(3600 * S, "table", RequestId("job-1"), 1, 20 * S))
+    node.handle(RowsKept(3600 * S, "table", 20 * S, (MINE,)))
     again = node.handle(TimerFired(3601 * S, "t", TICK))
-    assert [kept.until_ns for kept in only(again, KeepRow)] == [3616 * S]
+    assert [kept.until_ns for kept in only(again, KeepRows)] == [3616 * S]
     assert only(node.handle(RowLost(3602 * S, "table", RequestId("job-1"), 1)), StopJob)
 
 
@@ -180,7 +213,7 @@ def test_a_heartbeat_that_the_table_never_answers_stops_the_job_once_its_lease_i
 def test_heartbeats_do_not_pile_up_before_a_slow_table() -> None:
     node = opened(JobParams(lease_s=15.0))
     claimed(node)
-    sent = [only(node.handle(TimerFired(at * S, "t", TICK)), KeepRow) for at in range(1, 20)]
+    sent = [beats(node.handle(TimerFired(at * S, "t", TICK))) for at in range(1, 20)]
     assert sum(map(len, sent)) == 1
 
 
@@ -189,8 +222,8 @@ def test_the_lease_of_a_claim_that_waited_at_the_table_is_kept_by_its_own_age() 
     a lease later."""
     node = opened(JobParams(lease_s=3.0))
     node.handle(JobStored(0, "edge", row()))
-    node.handle(RowClaimed(2 * S, "table", row(attempt=1, failures=1), 3 * S))
-    assert only(node.handle(TimerFired(5 * S // 2, "t", TICK)), KeepRow)
+    node.handle(RowClaimed(2 * S, "table", row(attempt=1), 3 * S))
+    assert beats(node.handle(TimerFired(5 * S // 2, "t", TICK)))
 
 
 def test_what_was_stopped_because_others_have_the_row_is_not_held_against_the_job() -> None:
@@ -198,14 +231,14 @@ def test_what_was_stopped_because_others_have_the_row_is_not_held_against_the_jo
     claimed(node)
     node.handle(RowLost(16 * S, "table", RequestId("job-1"), 1))
     ended = node.handle(JobEnded(17 * S, "edge", RequestId("job-1"), 1, Outcome("interrupted")))
-    assert ended == [SpareRow(RequestId("job-1"), 1, 0)]
+    assert ended == [SpareRow(RequestId("job-1"), 1)]
 
 
 def test_a_result_that_came_after_others_took_the_row_is_not_held_against_the_job() -> None:
     node = opened()
     claimed(node)
     node.handle(JobEnded(17 * S, "edge", RequestId("job-1"), 1, Outcome("completed")))
-    assert node.handle(RowLost(17 * S, "table", RequestId("job-1"), 1)) == [SpareRow(RequestId("job-1"), 1, 0)]
+    assert node.handle(RowLost(17 * S, "table", RequestId("job-1"), 1)) == [SpareRow(RequestId("job-1"), 1)]
 
 
 def test_a_claim_that_the_table_did_not_answer_is_asked_again_and_counts_once() -> None:
@@ -214,7 +247,23 @@ def test_a_claim_that_the_table_did_not_answer_is_asked_again_and_counts_once() 
     node.handle(RowUnknown(S, "table", RequestId("job-1"), 0))
     asked = only(node.handle(TimerFired(2 * S, "t", POLL)), ClaimRow)
     assert [(claim.job, claim.attempt) for claim in asked] == [("job-1", 0)]
-    assert only(node.handle(RowClaimed(3 * S, "table", row(attempt=1, failures=1), 18 * S)), StartJob)
+    assert only(node.handle(RowClaimed(3 * S, "table", row(attempt=1), 18 * S)), StartJob)
+
+
+# SPEC H3
+def test_a_claim_that_is_answered_twice_begins_once() -> None:
+    """The last end of an attempt and the claim of the next one name the same number: what the table says late to the
+    one is taken for an answer to the other, and the claim is asked again."""
+    node = opened()
+    claimed(node)
+    node.handle(JobEnded(S, "edge", *MINE, Outcome("refused")))
+    node.handle(RowClosed(S, "table", *MINE))
+    node.handle(JobStored(2 * S, "edge", row(attempt=1)))
+    node.handle(RowUnknown(2 * S, "table", *MINE))  # of the end, which was written twice
+    assert only(node.handle(TimerFired(3 * S, "t", POLL)), ClaimRow)
+    answer = RowClaimed(4 * S, "table", row(attempt=2), 18 * S)
+    assert only(node.handle(answer), StartJob)
+    assert node.handle(answer) == []
 
 
 def test_a_claim_without_an_answer_does_not_keep_a_process_that_ends() -> None:
@@ -270,7 +319,8 @@ def test_a_job_that_breaks_every_attempt_is_a_dead_letter() -> None:
 def test_a_job_that_took_its_gateways_down_is_a_dead_letter_without_another_try() -> None:
     node = opened(JobParams(attempts_max=3))
     effects = claimed(node, failures=3)
-    assert only(effects, FailRow)[0].state == "lost"
+    (fail,) = only(effects, FailRow)
+    assert (fail.state, fail.failures) == ("lost", 4)  # this attempt too, which is not begun
     assert not only(effects, StartJob)
 
 
@@ -383,7 +433,7 @@ def test_pausing_one_job_here_leaves_the_others() -> None:
     node = opened()
     for name in ("job-1", "job-2"):
         node.handle(JobStored(0, "edge", row(name)))
-        node.handle(RowClaimed(0, "table", row(name, attempt=1, failures=1), 15 * S))
+        node.handle(RowClaimed(0, "table", row(name, attempt=1), 15 * S))
     assert only(node.handle(SaveAsked(S, "client", job=RequestId("job-2"))), StopJob) == [
         StopJob(RequestId("job-2"), 1, saves=True)
     ]
