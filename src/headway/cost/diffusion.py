@@ -65,8 +65,8 @@ def encode_ns(cost: DenoiseCoefficients, shape: DenoiseShape) -> float:
 
 
 def begin_ns(cost: DenoiseCoefficients, request: DiffusionRequest) -> float:
-    """Time to encode the picture that a request begins from, once for each that is made; 0 from noise."""
-    return cost.begin_ns * request.height * request.width * request.n if request.content.pictures else 0.0
+    """Time to encode the picture that a request begins from, however many are made; 0 from noise."""
+    return cost.begin_ns * request.height * request.width if request.content.pictures else 0.0
 
 
 def decode_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int = 1) -> float:

@@ -7,8 +7,8 @@ forward pass runs, and the VAE's while it decodes, so that of the last two the l
 needed = held + max(begin, step, decode), each `base + unit * (tokens, token rows, pixels)`.
 
 Rows are those of one forward pass: both passes of a guided step are one up to so many tokens (`joined_tokens_max`), and
-one after the other beyond. Before its steps a request encodes its prompt and, for an edit, its picture, once for each
-that is made, one after the other.
+one after the other beyond. Before its steps a request encodes its prompt and, for an edit, its picture, once whatever
+the number that is made.
 
 In tokens like `cost.diffusion`: a forward pass holds some 19 tensors of the hidden width per token of every row at its
 peak (seed 003 3, `diffusion_devices.ACTIVATION_WIDTHS`), a VAE a few hundred bytes per pixel. Of a live engine all six

@@ -164,11 +164,9 @@ class Beginner:
         if not isinstance(family, TakesPictures):
             raise RequestError("this model takes no pictures", code=BAD_INPUT)
         picture = open_picture(request.content.pictures[0])
-        clean, noise = [], []
-        for generator in generators:  # the order of draws is the pipeline's: the encoder's, then the noise
-            clean.append(family.encode_picture(picture, row.size, generator))
-            noise.append(family.noise(row.size, generator).to(device))
-        image, noises = torch.cat(clean), torch.cat(noise)
+        image = family.encode_picture(family.prepare_picture(picture, row.size), generators)
+        # After the encoder's: the order of draws is the pipeline's.
+        noises = torch.cat([family.noise(row.size, generator).to(device) for generator in generators])
         row.latents = family.pack(row.solver.mixed(image, noises, request.skipped_steps))
         if request.content.mask is not None and isinstance(family, TakesMasks):
             mask = family.encode_mask(open_mask(request.content.mask, picture.size), row.size)

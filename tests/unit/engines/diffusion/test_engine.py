@@ -200,6 +200,22 @@ def test_a_row_that_goes_on_has_nothing_encoded_again(
     assert calls == ["encode", "encode", "encode_picture"]
 
 
+# SPEC F1: the encoder's answer is one, what is drawn from it is each picture's own
+@pytest.mark.parametrize("family", ["flux", "sd3", "qwen"])
+def test_a_picture_is_encoded_once_however_many_are_made_of_it(
+    family: str, engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, said, calls = engine(family), Content("a red circle", pictures=(picture(),)), list[str]()
+    alone = [made(one, asked(strength=0.5, content=said, seed=seed))[0].body for seed in (5, 6)]
+    vae = one._loaded.pipeline.vae
+    monkeypatch.setattr(vae, "encode", _counted(vae.encode, calls))
+    both = [thing.body for thing in made(one, asked(strength=0.5, content=said, n=2, deterministic=False))]
+    assert calls == ["encode"]
+    off = [np.abs(pixels(ours).astype(int) - pixels(theirs)).max() for ours, theirs in zip(both, alone, strict=True)]
+    assert max(off) <= 1  # in company
+    assert both[0] != both[1]
+
+
 def _counted(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
     def counted(*args: Any) -> Any:
         calls.append(function.__name__)

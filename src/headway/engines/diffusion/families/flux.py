@@ -16,6 +16,7 @@ from headway.engines.diffusion.families.formulas import (
     draw,
     dynamic_shift,
     pooled_mask,
+    prepared,
     prompt_tokens,
     shifted_frames,
     shifted_latents,
@@ -122,8 +123,11 @@ class FluxFamily:
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
         return shifted_frames(self._pipe, grid)
 
-    def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        return shifted_latents(self._pipe, picture, size, generator)
+    def prepare_picture(self, picture: Image, size: Size) -> torch.Tensor:
+        return prepared(self._pipe, picture, size)
+
+    def encode_picture(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+        return shifted_latents(self._pipe, pixels, generators)
 
     def encode_mask(self, mask: Image, size: Size) -> torch.Tensor:
         pooled = pooled_mask(self._pipe, mask, size, self._grid(size))

@@ -1,5 +1,6 @@
 """What several families share. Formulas are those of diffusers 0.42 pipelines, cited where they are used."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -29,19 +30,18 @@ def draw(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype)
     return torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
 
 
-def clean_latents(encoded: Pipeline, generator: torch.Generator) -> torch.Tensor:
-    """What a VAE encoder answered, drawn from its distribution where it has one (diffusers `retrieve_latents`)."""
+def clean_latents(encoded: Pipeline, generators: Sequence[torch.Generator]) -> torch.Tensor:
+    """What a VAE encoder answered of one picture, for each generator drawn from its distribution where it has one
+    (diffusers `retrieve_latents`)."""
     if hasattr(encoded, "latent_dist"):
-        latents: torch.Tensor = encoded.latent_dist.sample(generator)
-    else:
-        latents = encoded.latents
-    return latents
+        return torch.cat([encoded.latent_dist.sample(generator) for generator in generators])
+    return torch.cat([encoded.latents for _ in generators])
 
 
-def shifted_latents(pipe: Pipeline, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-    """Latents of a picture, for a VAE with one shift and one scale (Flux, Stable Diffusion 3)."""
+def shifted_latents(pipe: Pipeline, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+    """Latents of a prepared picture, for a VAE with one shift and one scale (Flux, Stable Diffusion 3)."""
     vae = pipe.vae
-    latents = clean_latents(vae.encode(prepared(pipe, picture, size).to(vae.device, vae.dtype)), generator)
+    latents = clean_latents(vae.encode(pixels.to(vae.device, vae.dtype)), generators)
     scaled: torch.Tensor = (latents - vae.config.shift_factor) * vae.config.scaling_factor
     return scaled
 

@@ -135,8 +135,13 @@ class Family(Protocol):
 class TakesPictures(Protocol):
     """A family that edits a picture."""
 
-    def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        """The clean latents of a picture, on the grid."""
+    def prepare_picture(self, picture: Image, size: Size) -> torch.Tensor:
+        """A picture as the VAE takes it, [1, 3, height, width] from -1 to 1."""
+        ...
+
+    def encode_picture(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+        """The clean latents of a prepared picture, on the grid, once for each generator, which has drawn for them what
+        the pipeline draws."""
         ...
 
 

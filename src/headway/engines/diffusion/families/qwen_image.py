@@ -119,9 +119,12 @@ class QwenImageFamily:
         decoded = self._vae.decode(latents / inverse + mean, return_dict=False)[0][:, :, 0]
         return finished(self._pipe, decoded)
 
-    def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        pixels = prepared(self._pipe, picture, size).to(self._vae.device, self._vae.dtype)
-        latents = clean_latents(self._vae.encode(pixels.unsqueeze(2)), generator)
+    def prepare_picture(self, picture: Image, size: Size) -> torch.Tensor:
+        return prepared(self._pipe, picture, size)
+
+    def encode_picture(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+        video = pixels.to(self._vae.device, self._vae.dtype).unsqueeze(2)
+        latents = clean_latents(self._vae.encode(video), generators)
         mean, inverse = statistics(self._vae, latents)
         scaled: torch.Tensor = (latents - mean) * inverse
         return scaled

@@ -13,6 +13,7 @@ from headway.engines.diffusion.families.formulas import (
     divisible,
     draw,
     dynamic_shift,
+    prepared,
     prompt_tokens,
     shifted_frames,
     shifted_latents,
@@ -106,8 +107,11 @@ class Sd3Family:
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
         return shifted_frames(self._pipe, grid)
 
-    def encode_picture(self, picture: Image, size: Size, generator: torch.Generator) -> torch.Tensor:
-        return shifted_latents(self._pipe, picture, size, generator)
+    def prepare_picture(self, picture: Image, size: Size) -> torch.Tensor:
+        return prepared(self._pipe, picture, size)
+
+    def encode_picture(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+        return shifted_latents(self._pipe, pixels, generators)
 
     def _grid(self, size: Size) -> tuple[int, int]:
         scale = self._pipe.vae_scale_factor
