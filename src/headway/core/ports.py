@@ -100,6 +100,11 @@ class CountsMemory(Protocol):
         ...
 
     @property
+    def encodes_max(self) -> int:
+        """Requests whose pictures are encoded beside each other."""
+        ...
+
+    @property
     def decodes_max(self) -> int:
         """Requests that are decoded beside each other."""
         ...

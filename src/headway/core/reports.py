@@ -131,6 +131,7 @@ class DenoiseMemory(msgspec.Struct, frozen=True):
     # None: they are always one.
     joined_tokens_max: int | None = None
     decodes_max: int = 1  # requests of a batch that are decoded beside each other: processes of that stage
+    encodes_max: int = 1  # whose pictures are encoded beside each other
     begin_base: float = 0.0  # of encoding a prompt
     begin_pixel: float = 0.0  # more, of a picture to begin from: the VAE's encoder
     # Of one tensor of latents: an edit of a part keeps its picture and noise of each that is made, and its mask.

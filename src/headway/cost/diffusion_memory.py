@@ -72,9 +72,10 @@ def decode_bytes(memory: DenoiseMemory, shape: DenoiseShape, pictures: int) -> i
     return round(memory.decode_base + memory.decode_pixel * at_once + FRAME_BYTES * (whole - at_once))
 
 
-def begin_bytes(memory: DenoiseMemory, request: DiffusionRequest) -> int:
-    """Of encoding what one request begins from."""
-    pixels = request.height * request.width if request.content.pictures else 0
+def begin_bytes(memory: DenoiseMemory, request: DiffusionRequest, size: int = 1) -> int:
+    """Of encoding what a batch of `size` such requests begins from."""
+    at_once = min(size, memory.encodes_max)
+    pixels = request.height * request.width * at_once if request.content.pictures else 0
     return round(memory.begin_base + memory.begin_pixel * pixels)
 
 
@@ -87,7 +88,7 @@ def working_bytes(memory: DenoiseMemory, cost: DenoiseCoefficients, request: Dif
     at_once = min(size, memory.decodes_max)  # beside each other, or in one pass
     joined = min(size, memory.joined_pixels_max // (shape.pixels * request.n)) if at_once == 1 else 1
     decodes = at_once * decode_bytes(memory, shape, request.n * max(1, joined))
-    return max(begin_bytes(memory, request), passes, decodes)
+    return max(begin_bytes(memory, request, size), passes, decodes)
 
 
 def pass_max(memory: DenoiseMemory, cost: DenoiseCoefficients, request: DiffusionRequest) -> int | None:
@@ -144,6 +145,7 @@ class Limits(msgspec.Struct, frozen=True):
     joined_tokens_max: int | None = None
     decodes_max: int = 1
     joined_pixels_max: int = 0
+    encodes_max: int = 1
 
 
 def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | None = None) -> DenoiseMemory:
@@ -163,6 +165,7 @@ def fitted(peaks: Sequence[Peak], cost: DenoiseCoefficients, limits: Limits | No
         tile_pixels=tile_pixels,
         joined_tokens_max=joined,
         decodes_max=limits.decodes_max,
+        encodes_max=limits.encodes_max,
         joined_pixels_max=limits.joined_pixels_max,
         held_step=SCHEDULE_BYTES,
         latent_token=max(

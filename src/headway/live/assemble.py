@@ -173,7 +173,12 @@ def _load_pipeline(
     settings = msgspec.structs.replace(settings, adapter=adapter)
     watch = pipeline.stage_watchdog
     patience = None if watch is None else Patience(watch.factor, watch.floor_s, watch.load_s)
-    counts = StageCounts(pipeline.text_processes, pipeline.decode_processes, patience)
+    counts = StageCounts(
+        text=pipeline.text_processes,
+        encode=pipeline.encode_processes,
+        decode=pipeline.decode_processes,
+        patience=patience,
+    )
     run = RunSettings(pipeline.cache_mb, pipeline.tile_pixels, pipeline.guidance_scale, pipeline.chunks)
     engine = start_engine(settings, run, counts, clock)
     tell("load", 1.0, engine.description)

@@ -54,6 +54,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     tile_pixels: Count | None = None  # larger frames are decoded in tiles; unset: only those that do not fit otherwise
     memory_mb: Count | None = None  # of a replica, for its work beside the weights; unset: its share of what is there
     text_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode text, per replica; 0: it does it itself
+    encode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that encode pictures of edits; 0: it does it
     decode_processes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # that decode latents beside each other; 0: itself
     stage_watchdog: StageWatchdog | None = StageWatchdog()  # of those processes; null: they may hang for ever
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # engine processes that serve it
@@ -82,6 +83,11 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     def makes(self) -> Literal["image", "video"]:
         """What clients ask it for."""
         return "video" if self.fps else "image"
+
+    @property
+    def stage_processes(self) -> int:
+        """Of all stages, per replica."""
+        return self.text_processes + self.encode_processes + self.decode_processes
 
     @property
     def usual_size(self) -> str:
@@ -165,6 +171,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             tile_pixels=model.tile_pixels,
             guidance_scale=model.guidance_scale or None,
             text_processes=model.text_processes,
+            encode_processes=model.encode_processes,
             decode_processes=model.decode_processes,
             memory_bytes=_bytes_of(model.memory_mb),
             pictures_max=scheduler.batch_max,
@@ -180,7 +187,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
 def _waiting_for_stages(model: DiffusionSettings, scheduler: DiffusionParams) -> DiffusionParams:
     """A plan in which a stage process is replaced is no stuck engine."""
     watchdog, stages = scheduler.watchdog, model.stage_watchdog
-    if watchdog is None or stages is None or not model.text_processes + model.decode_processes:
+    if watchdog is None or stages is None or not model.stage_processes:
         return scheduler
     more_s = max(watchdog.more_s, stages.more_s)
     return msgspec.structs.replace(scheduler, watchdog=msgspec.structs.replace(watchdog, more_s=more_s))
@@ -197,7 +204,7 @@ def probes_of(model: DiffusionSettings) -> Probes:
     named = [(size, frames) for size in (model.usual_size, *model.sizes) for frames in lengths]
     shapes = dict.fromkeys(DenoiseShape(*sides_of(size), frames, passes) for size, frames in named)
     batches = tuple((shape, largest_batch(model.scheduler, shape)) for shape in shapes)
-    is_own_work = model.device != "cuda" and not model.text_processes + model.decode_processes
+    is_own_work = model.device != "cuda" and not model.stage_processes
     takes_pictures = model.edits and not model.fps
     form, is_shown = "mp4" if model.fps else "png", model.ip_adapter is not None
     return Probes(batches, form, model.fps, is_own_work, takes_pictures, is_shown)

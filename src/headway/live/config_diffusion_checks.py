@@ -32,10 +32,7 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
                 check_size(f"{key}.{name}", size, model.multiple, model.side_min, model.pixels_max)
         if model.sizes and model.usual_size not in model.sizes:
             raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
-        if model.folder is None and model.text_processes + model.decode_processes:
-            raise ConfigError(
-                f"{key}.text_processes and decode_processes need {key}.engine = 'torch': stages of a model"
-            )
+        _check_stages(key, model)
         if not model.fps and model.pixels_max * _PICTURE_BYTES > CARRIED_BYTES_MAX:
             raise ConfigError(
                 f"{key}.pixels_max = {model.pixels_max}: a picture of so many may have more bytes than processes hand "
@@ -82,6 +79,18 @@ def _check_pools(key: str, model: DiffusionSettings) -> None:
         if not any(pool.takes(shape) for pool in model.pools):
             size = f"{shape.width}x{shape.height}, {shape.frames} frame(s), {shape.pixels} pixels"
             raise ConfigError(f"{key}: none takes {size}, which size, sizes and seconds name")
+
+
+def _check_stages(key: str, model: DiffusionSettings) -> None:
+    """There is a model with such a stage."""
+    if model.folder is None and model.stage_processes:
+        raise ConfigError(
+            f"{key}.text_processes, encode_processes and decode_processes need {key}.engine = 'torch': stages of a "
+            "model"
+        )
+    if model.encode_processes and (model.fps or not model.edits):
+        why = f"{key}.fps makes videos, which begin from no picture" if model.fps else f"{key}.edits = false"
+        raise ConfigError(f"{key}.encode_processes = {model.encode_processes} has nothing to encode: {why}")
 
 
 def _check_watchdogs(key: str, model: DiffusionSettings) -> None:

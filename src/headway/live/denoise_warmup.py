@@ -146,7 +146,13 @@ def warm_up_denoiser(
 def _limits(engine: DenoiseEngine) -> Limits:
     if not isinstance(engine, CountsMemory):
         return Limits()
-    return Limits(engine.tile_pixels, engine.joined_tokens_max, engine.decodes_max, engine.joined_pixels_max)
+    return Limits(
+        tile_pixels=engine.tile_pixels,
+        joined_tokens_max=engine.joined_tokens_max,
+        decodes_max=engine.decodes_max,
+        joined_pixels_max=engine.joined_pixels_max,
+        encodes_max=engine.encodes_max,
+    )
 
 
 def _check_room(

@@ -103,6 +103,7 @@ class PipelineSpec(msgspec.Struct, frozen=True):
     tile_pixels: int | None
     guidance_scale: float | None = None  # of a request that names none; None: the family's
     text_processes: int = 0
+    encode_processes: int = 0
     decode_processes: int = 0
     memory_bytes: int | None = None  # of one replica beside its weights; None: its share of what its device has
     pictures_max: int | None = None  # of one forward pass, whatever the size; None: any

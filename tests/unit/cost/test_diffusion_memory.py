@@ -83,6 +83,14 @@ def test_processes_of_a_stage_decode_beside_each_other() -> None:
     assert needed == [size * STATE + min(2, size) * 3 * 4096 for size in (1, 2, 3)]
 
 
+# SPEC G1
+def test_processes_of_a_stage_encode_pictures_beside_each_other() -> None:
+    memory = replace(MEMORY, begin_base=7.0, begin_pixel=90.0, encodes_max=2)
+    edit = replace(picture("req-1"), content=Content("x", pictures=(b"png",)))
+    needed = [needed_bytes(memory, COST, edit, size) for size in (1, 2, 3)]
+    assert needed == [size * STATE + 7 + 90 * 4096 * min(2, size) for size in (1, 2, 3)]
+
+
 # SPEC F4
 def test_requests_that_are_decoded_in_one_pass_hold_what_all_of_them_take() -> None:
     memory = replace(MEMORY, joined_pixels_max=2 * 4096)
@@ -129,8 +137,8 @@ def test_counts_that_follow_the_formula_are_found_again() -> None:
 
 def test_what_begins_is_found_again_and_how_the_engine_runs_is_kept() -> None:
     peaks = [replace(seen(shape, 1), bytes=replace(seen(shape, 1).bytes, begin_bytes=70)) for shape in (SMALL, LARGE)]
-    found = fitted(peaks, COST, Limits(joined_tokens_max=64, decodes_max=2))
-    assert (found.begin_base, found.joined_tokens_max, found.decodes_max) == (70.0, 64, 2)
+    found = fitted(peaks, COST, Limits(joined_tokens_max=64, decodes_max=2, encodes_max=3))
+    assert (found.begin_base, found.joined_tokens_max, found.decodes_max, found.encodes_max) == (70.0, 64, 2, 3)
     edited = with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 70 + 5 * 4096)))
     assert (edited.begin_base, edited.begin_pixel) == (70.0, 5.0)
     assert with_edit(found, Peak(SMALL, 1, StagePeaks(0, 0, 0, 60))).begin_pixel == 0.0

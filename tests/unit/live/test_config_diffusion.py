@@ -1,6 +1,7 @@
 """Models of pictures and videos: what they may be, and what the gateway and their replicas are told."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from headway.live.config_diffusion import (
     diffusion_spec,
     picture_card,
 )
+from headway.live.config_diffusion_checks import check_diffusion
 from headway.live.launch import find_models, plan
 from headway.live.size_pools import SizePool
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, StageWatchdog, Watchdog
@@ -77,6 +79,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', seconds=[]", "seconds is empty"),
         ("name='a', stepz=3", "stepz"),
         ("name='a', scheduler={order={type='fifoo'}}", "in diffusion[0].scheduler: "),
+        ("name='a', encode_processes=1", "encode_processes and decode_processes need diffusion[0].engine = 'torch'"),
         ("name='a', decode_processes=1", "need diffusion[0].engine = 'torch'"),
         ("name='a', ip_adapter='x'", "diffusion[0].ip_adapter = 'x' needs diffusion[0].folder"),
         ("name='a', image_encoder='x'", "belongs to diffusion[0].ip_adapter, which is unset"),
@@ -121,12 +124,28 @@ def test_an_adapter_is_told_to_clients_and_to_the_replica(tmp_path: Path) -> Non
 
 def test_a_plan_may_take_as_long_as_a_stage_that_is_replaced() -> None:
     # SPEC G1
-    model = DiffusionSettings(name="a", folder="x", size="64x64", decode_processes=1)
-    watchdog = diffusion_spec(model).machine.watchdog
-    assert watchdog is not None
-    assert watchdog.more_s == StageWatchdog().more_s == 180.0
-    for other in (replace(model, decode_processes=0), replace(model, stage_watchdog=None)):
-        assert diffusion_spec(other).machine.watchdog == Watchdog()
+    model = DiffusionSettings(name="a", folder="x", size="64x64")
+    for stage in ("text", "encode", "decode"):
+        split = replace(model, **{f"{stage}_processes": 1})
+        spec = diffusion_spec(split)
+        watchdog = spec.machine.watchdog
+        assert spec.pipeline is not None
+        assert getattr(spec.pipeline, f"{stage}_processes") == 1
+        assert watchdog is not None
+        assert watchdog.more_s == StageWatchdog().more_s == 180.0
+        assert spec.probes is not None
+        assert not spec.probes.is_own_work  # its thread waits for others
+        assert diffusion_spec(replace(split, stage_watchdog=None)).machine.watchdog == Watchdog()
+    assert diffusion_spec(model).machine.watchdog == Watchdog()
+
+
+# SPEC G1
+@pytest.mark.parametrize(("fields", "words"), [({"fps": 4}, "fps makes videos"), ({"edits": False}, "edits = false")])
+def test_processes_that_would_encode_nothing_are_refused(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text("{}")
+    model = DiffusionSettings(name="a", folder=str(tmp_path), size="64x64", encode_processes=1, **fields)
+    with pytest.raises(ConfigError, match=f"encode_processes = 1 has nothing to encode: .*{words}"):
+        check_diffusion((model,))
 
 
 def test_every_shape_that_is_named_is_run_before_ready() -> None:

@@ -183,7 +183,7 @@ class Counting(SyntheticDenoiser):
     """Holds 10 bytes per token of what it steps, and 3 per pixel of what it decodes."""
 
     tile_pixels = joined_tokens_max = None
-    decodes_max, joined_pixels_max = 1, 0
+    encodes_max, decodes_max, joined_pixels_max = 1, 1, 0
 
     def stage_bytes(self) -> int:
         return 0
@@ -317,7 +317,7 @@ def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC 
 class Staged(Counting):
     """Its stages have processes that hold 150 bytes."""
 
-    decodes_max, joined_pixels_max = 3, 0
+    decodes_max, encodes_max, joined_pixels_max = 3, 2, 0
 
     def stage_bytes(self) -> int:
         return 150
@@ -346,4 +346,5 @@ def test_what_processes_of_stages_hold_is_no_room_for_work() -> None:
 def test_what_encodes_a_picture_to_begin_from_is_counted() -> None:
     memory = warm_up_denoiser(Staged(DenoiserParams(step_ns=1)), Probes(((SMALL, 1),), "png", edits=True), START).memory
     assert memory is not None
-    assert (memory.begin_base, memory.begin_pixel, memory.decodes_max) == (11.0, 5.0, 3)
+    assert (memory.begin_base, memory.begin_pixel) == (11.0, 5.0)
+    assert (memory.decodes_max, memory.encodes_max) == (3, 2)

@@ -12,11 +12,12 @@ from headway.core.plans import NewDenoise
 from headway.core.request import DiffusionRequest
 from headway.core.units import Ns
 from headway.engines.diffusion.embeddings import EmbeddingCache
+from headway.engines.diffusion.encodes import Encodes, Encoding, size_of
 from headway.engines.diffusion.families.protocol import Embedding, Size, TakesMasks, TakesPictures
 from headway.engines.diffusion.handed_on import check_chunk, given_to
 from headway.engines.diffusion.image_prompts import ImagePrompts
 from headway.engines.diffusion.loading import Loaded
-from headway.engines.diffusion.pictures import open_mask, open_picture
+from headway.engines.diffusion.pictures import open_mask
 from headway.engines.diffusion.rows import BadCheckpoint, Edit, Row, read
 from headway.engines.diffusion.solver import Solver
 from headway.engines.diffusion.stages import Stages
@@ -48,6 +49,7 @@ class Beginner:
     ) -> None:
         self._loaded, self._family, self._stages = loaded, loaded.family, stages
         self._cache, self._clock = cache, clock
+        self._encodes = Encodes(loaded.family, stages, self._check)
         self.images = ImagePrompts(loaded.family, loaded.image_hash, cache)
         self._together: dict[str, Embedding] = {}  # of the rows that begin now, also where the cache keeps nothing
         self._prepared: dict[str, Embedding] = {}  # those of them that no row has used
@@ -56,6 +58,7 @@ class Beginner:
     def prepare(self, news: Sequence[NewDenoise], spent: Spent) -> None:
         """Encode in one call what rows that begin together need; deterministic ones are encoded alone."""
         began = self._clock()
+        self._encodes.expect(news)
         wanted: dict[str, None] = {}  # a set in order
         for request in (new.request for new in news):
             if not request.begun and not request.deterministic:
@@ -72,8 +75,7 @@ class Beginner:
 
     def row(self, new: NewDenoise, spent: Spent) -> Row:
         """The row of a request. Raises RequestError for what it cannot have, BadCheckpoint."""
-        request, family = new.request, self._family
-        size = Size(request.height, request.width, request.frames, request.given_frames)
+        request, family, size = new.request, self._family, size_of(new.request)
         self._check(request, size)
         given = given_to(request, size, self._loaded)
         scale = request.guidance_scale or self._guidance_scale
@@ -93,12 +95,12 @@ class Beginner:
             positive, negative = self._beside(request, (positive, negative), spent)
         spent.text_encode_ns += self._clock() - began
         row = Row(new.seq, request, size, torch.empty(0), solver, positive, negative, scale, given=given)
-        generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
         if request.content.pictures:
             began = self._clock()
-            self._edit(row, generators)
+            self._edit(row, self._encodes.of(new))
             spent.vae_encode_ns += self._clock() - began
         else:
+            generators = [torch.Generator().manual_seed(request.seed + k) for k in range(request.n)]
             grid = torch.cat([family.noise(size, generator) for generator in generators])
             row.latents = solver.start(family.pack(grid.to(self._loaded.device)))
         return row
@@ -158,18 +160,15 @@ class Beginner:
             return [said.prompt]
         return [said.prompt, said.negative_prompt or self._family.empty_prompt]
 
-    def _edit(self, row: Row, generators: list[torch.Generator]) -> None:
+    def _edit(self, row: Row, picture: Encoding) -> None:
         """Begin from a picture, at the noise level that the strength says; keep what a mask needs."""
         request, family, device = row.request, self._family, self._loaded.device
-        if not isinstance(family, TakesPictures):
-            raise RequestError("this model takes no pictures", code=BAD_INPUT)
-        picture = open_picture(request.content.pictures[0])
-        image = family.encode_picture(family.prepare_picture(picture, row.size), generators)
+        image = picture.wait()
         # After the encoder's: the order of draws is the pipeline's.
-        noises = torch.cat([family.noise(row.size, generator).to(device) for generator in generators])
+        noises = torch.cat([family.noise(row.size, generator).to(device) for generator in picture.generators])
         row.latents = family.pack(row.solver.mixed(image, noises, request.skipped_steps))
         if request.content.mask is not None and isinstance(family, TakesMasks):
-            mask = family.encode_mask(open_mask(request.content.mask, picture.size), row.size)
+            mask = family.encode_mask(open_mask(request.content.mask, picture.sides), row.size)
             packed = family.pack(mask).expand(request.n, -1, -1)
             row.edit = Edit(family.pack(image), family.pack(noises), packed)
 

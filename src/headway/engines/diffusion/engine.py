@@ -126,10 +126,15 @@ class DiffusionEngine:
                 done = self.run(plan)
         finally:
             self._count = None
-            text, decode = self.stages.seen()
+            seen = self.stages.seen()
         here = peaks_of(self._laps, self._state, self._loaded.device)
-        begin_bytes, decode_bytes = here.begin_bytes + text, here.decode_bytes + decode
+        begin_bytes, decode_bytes = here.begin_bytes + seen.text + seen.encode, here.decode_bytes + seen.decode
         return done, msgspec.structs.replace(here, begin_bytes=begin_bytes, decode_bytes=decode_bytes)
+
+    @property
+    def encodes_max(self) -> int:
+        """Pictures of requests that are encoded beside each other."""
+        return self.stages.encodes_max
 
     @property
     def decodes_max(self) -> int:

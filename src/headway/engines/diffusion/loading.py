@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
@@ -39,6 +39,9 @@ _TEXT: Final = ("text_encoder", "tokenizer")  # names of components that decide 
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Dtype = Literal["auto", "float32", "bfloat16"]
+Role = Literal["text", "encode", "decode"]  # of a stage that can have processes of its own
+Part = Literal[Role, "denoise"]
+ROLES: Final[tuple[Role, ...]] = ("text", "encode", "decode")
 
 
 class LoadSettings(msgspec.Struct, frozen=True):
@@ -78,8 +81,8 @@ def pipeline_class(folder: Path) -> str:
     return str(named)
 
 
-def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | None = None) -> Loaded:
-    """Load from local files only; `only`: the weights of that stage, others are left out. Raises ConfigError."""
+def load(settings: LoadSettings, only: Collection[Part] = (*ROLES, "denoise")) -> Loaded:
+    """Load from local files only; `only`: the weights of these stages, others are left out. Raises ConfigError."""
     name = pipeline_class(settings.folder)
     device = _device(settings.device)
     wanted = settings.dtype if settings.dtype != "auto" else "bfloat16" if device.type == "cuda" else "float32"
@@ -92,7 +95,7 @@ def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | No
         logs.set_verbosity_error()
         logs.disable_progress_bar()
     try:
-        parts = _left_out(settings.folder, only) if only else {}
+        parts = _left_out(settings.folder, only)
         parts = {**_parts_in_float32(settings.folder, dtype, parts), **parts}
         pipeline = getattr(diffusers, name).from_pretrained(
             settings.folder, dtype=dtype, local_files_only=True, **parts
@@ -102,6 +105,7 @@ def load(settings: LoadSettings, only: Literal["text", "decode", "denoise"] | No
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module) and not next(component.parameters()).is_meta:
             component.to(device)
+    _halve(pipeline.vae, only)
     check_scheduler(pipeline.scheduler)
     family = FAMILIES[name](pipeline)  # type: ignore[call-arg]  # a protocol has no constructor, its families share one
     if family.makes_videos:
@@ -123,19 +127,28 @@ def _hashes(folder: Path, described: bytes) -> tuple[bytes, bytes]:
     return _hash(described, folder, text), _hash(described, folder, files)
 
 
-def _left_out(folder: Path, only: Literal["text", "decode", "denoise"]) -> dict[str, Pipeline]:
-    """Components whose weights another process holds. A transformer is there in name: families read its shape."""
+def _left_out(folder: Path, only: Collection[Part]) -> dict[str, Pipeline]:
+    """Components whose weights another process holds. Transformer and VAE are there in name: families read their
+    shape."""
     parts: dict[str, Pipeline] = {}
     for name, named in msgspec.json.decode((folder / "model_index.json").read_bytes()).items():
         if not isinstance(named, list) or named[1] is None:
             continue
-        if (name == "vae" and only == "text") or (name.startswith("text_encoder") and only != "text"):
+        if name.startswith("text_encoder") and "text" not in only:
             parts[name] = None
-        if name.startswith("transformer") and only != "denoise":
+        is_named = name.startswith("transformer") and "denoise" not in only
+        if is_named or (name == "vae" and not {"encode", "decode"} & set(only)):
             cls: Pipeline = getattr(diffusers, named[1])
             with torch.device("meta"):
                 parts[name] = cls.from_config(cls.load_config(folder / name))
     return parts
+
+
+def _halve(vae: Pipeline, only: Collection[Part]) -> None:
+    """Of a VAE that only encodes or only decodes the other half is there in name."""
+    for role, half in (("encode", vae.encoder), ("decode", vae.decoder)):
+        if role not in only:
+            half.to("meta")
 
 
 def _parts_in_float32(folder: Path, dtype: torch.dtype, others: Iterable[str]) -> dict[str, Pipeline]:

@@ -19,8 +19,20 @@ from headway.engines.diffusion.loading import LoadSettings, load
 from headway.engines.diffusion.memory import is_out_of_memory, release
 from headway.engines.diffusion.orphans import end_with_parent
 from headway.engines.diffusion.peaks import counter_of, held_of, seen_bytes
-from headway.engines.diffusion.stage_wire import Answer, Decode, Encode, HostOrder, Ready, Reply, Sorry, receive, send
-from headway.engines.diffusion.stages import LocalStages, embeddings_to, frames_to, from_bytes
+from headway.engines.diffusion.stage_wire import (
+    Answer,
+    Decode,
+    Encode,
+    EncodePicture,
+    HostOrder,
+    Ready,
+    Reply,
+    Sorry,
+    Work,
+    receive,
+    send,
+)
+from headway.engines.diffusion.stages import LocalStages, embeddings_to, frames_to, from_bytes, latents_to, picture_from
 
 
 def read_order() -> HostOrder:
@@ -38,7 +50,7 @@ def read_order() -> HostOrder:
 
 
 @torch.inference_mode()
-def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> Reply:
+def answer(stages: LocalStages, device: torch.device, work: Work) -> Reply:
     """Run one piece of work."""
     try:
         if not work.counts:
@@ -53,10 +65,13 @@ def answer(stages: LocalStages, device: torch.device, work: Encode | Decode) -> 
     return sorry
 
 
-def _done(stages: LocalStages, device: torch.device, work: Encode | Decode) -> bytes:
+def _done(stages: LocalStages, device: torch.device, work: Work) -> bytes:
     match work:
         case Encode(prompts):
             return embeddings_to(stages.encode(prompts))
+        case EncodePicture(body):
+            pixels, generators = picture_from(body, device)
+            return latents_to(stages.encoding(pixels, generators)(), generators)
         case Decode(grid, size):
             frames: Frames = stages.decoding(from_bytes(grid, device)["grid"], size)()
             return frames_to(frames)
@@ -75,7 +90,7 @@ def is_well(device: torch.device) -> bool:
 def serve(link: socket.socket, stages: LocalStages, device: torch.device) -> None:
     """Answer until the other end is gone, or the device: the pool starts another process then."""
     while (body := receive(link)) is not None:
-        reply = answer(stages, device, msgspec.msgpack.decode(body, type=Encode | Decode))
+        reply = answer(stages, device, msgspec.msgpack.decode(body, type=Work))
         if isinstance(reply, Sorry) and not is_well(device):
             return
         send(link, reply)
@@ -88,7 +103,7 @@ def main() -> None:
     order = read_order()
     link = socket.socket(fileno=int(sys.argv[1]))
     settings = LoadSettings(Path(order.folder), order.device, order.dtype, order.threads)
-    loaded = load(settings, only=order.role)
+    loaded = load(settings, only=(order.role,))
     stages = LocalStages(loaded.family, loaded.pipeline.vae, order.tile_pixels)
     send(link, Ready(held_of(loaded.device)))
     serve(link, stages, loaded.device)

@@ -1,9 +1,9 @@
-"""Text encode and VAE decode in processes of their own, each stage with its own count (SPEC G1).
+"""Text encode, VAE encode and VAE decode in processes of their own, each stage with its own count (SPEC G1).
 
 A pool starts its processes itself (`stage_host`) and talks to each over a socket pair; tensors travel as safetensors.
 Stages are pure functions, so what a process that died was doing is done once more by the one that replaces it. One that
-hangs, longer than `stage_process.Patience` allows, is killed and replaced too; only a decode, whose steps are paid, is
-then done once more.
+hangs, longer than `stage_process.Patience` allows, is killed and replaced too; pictures and decodes, before which work
+was done, are then done once more.
 """
 
 import logging
@@ -15,13 +15,22 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
+import msgspec
 import torch
 
 from headway.core.errors import EngineError
 from headway.engines.diffusion.families.protocol import Embedding, Frames, Size
 from headway.engines.diffusion.stage_process import Pace, Patience, StageHung, StageProcess
-from headway.engines.diffusion.stage_wire import Answer, Decode, Encode, HostOrder, Reply, Sorry
-from headway.engines.diffusion.stages import Stages, embeddings_from, frames_from, to_bytes
+from headway.engines.diffusion.stage_wire import Answer, Decode, Encode, EncodePicture, HostOrder, Reply, Sorry, Work
+from headway.engines.diffusion.stages import (
+    Seen,
+    Stages,
+    embeddings_from,
+    frames_from,
+    latents_from,
+    picture_to,
+    to_bytes,
+)
 
 log = logging.getLogger(__name__)
 _TRIES: Final = 2  # of a call, where its process died
@@ -64,12 +73,12 @@ class StagePool:
             held += ready.held_bytes
         return held
 
-    def start(self, message: Encode | Decode) -> Callable[[], bytes]:
+    def start(self, message: Work) -> Callable[[], bytes]:
         """Give it to the next free process; the returned call waits, and raises MemoryError or RuntimeError: what the
         stage raised there, or that processes die of this call or hang in it, or that none can be started."""
         return self._threads.submit(self._run, message).result
 
-    def _run(self, message: Encode | Decode) -> bytes:
+    def _run(self, message: Work) -> bytes:
         match self._reply(message):
             case Answer(body, peak_bytes):
                 self.peak_bytes = max(self.peak_bytes, peak_bytes)
@@ -81,7 +90,7 @@ class StagePool:
         # The call's fault, so its row's: the others of the plan go on.
         raise RuntimeError(f"two processes of the {self._order.role} stage in a row died of one call")
 
-    def _reply(self, message: Encode | Decode) -> Reply | None:
+    def _reply(self, message: Work) -> Reply | None:
         """None: processes died of it. Raises RuntimeError, or StageHung where the last one that tried hung."""
         host, hung = self._free.get(), 0
         try:
@@ -102,7 +111,7 @@ class StagePool:
             self._free.put(host)
         return None
 
-    def _answered(self, host: StageProcess, message: Encode | Decode) -> Reply | None:
+    def _answered(self, host: StageProcess, message: Work) -> Reply | None:
         """None: it is gone."""
         if host.ready() is None:  # its load is no part of the call
             return None
@@ -137,48 +146,71 @@ class StagePool:
             host.close()
 
 
+class Pools(msgspec.Struct, frozen=True):
+    """Of each stage; None: it has no processes of its own."""
+
+    text: StagePool | None = None
+    encode: StagePool | None = None
+    decode: StagePool | None = None
+
+    @property
+    def there(self) -> list[StagePool]:
+        """Those that are."""
+        return [pool for pool in (self.text, self.encode, self.decode) if pool is not None]
+
+
 class SplitStages:
     """Stages of which some have processes of their own; the others are the engine's."""
 
-    def __init__(self, here: Stages, text: StagePool | None, decode: StagePool | None, device: torch.device) -> None:
-        self._here, self._text, self._decode, self._device = here, text, decode, device
-        counts = [0 if pool is None else len(pool.hosts) for pool in (text, decode)]
-        self.where = f"{counts[0]} processes encode text, {counts[1]} decode"
-        self.decodes_max = max(1, counts[1])
+    def __init__(self, here: Stages, pools: Pools, device: torch.device) -> None:
+        self._here, self.pools, self._device = here, pools, device
+        text, encode, decode = (
+            0 if pool is None else len(pool.hosts) for pool in (pools.text, pools.encode, pools.decode)
+        )
+        self.where = f"{text} processes encode text, {encode} encode pictures, {decode} decode"
+        self.encodes_max, self.decodes_max = max(1, encode), max(1, decode)
         self._counts = False
 
     def held_bytes(self) -> int:
         """Of all processes, before they work."""
-        return sum(pool.held_bytes() for pool in (self._text, self._decode) if pool is not None)
+        return sum(pool.held_bytes() for pool in self.pools.there)
 
     def watch(self) -> None:
         """Processes count from now on."""
         self._counts = True
-        for pool in (self._text, self._decode):
-            if pool is not None:
-                pool.peak_bytes = 0
+        for pool in self.pools.there:
+            pool.peak_bytes = 0
 
-    def seen(self) -> tuple[int, int]:
-        """Most of one call since then, of text and of decode."""
+    def seen(self) -> Seen:
+        """Most of one call since then."""
         self._counts = False
-        text, decode = (0 if pool is None else pool.peak_bytes for pool in (self._text, self._decode))
-        return text, decode
+        pools = self.pools
+        return Seen(*(0 if pool is None else pool.peak_bytes for pool in (pools.text, pools.encode, pools.decode)))
 
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts."""
-        if self._text is None:
+        pool = self.pools.text
+        if pool is None:
             return self._here.encode(prompts)
-        return embeddings_from(self._text.start(Encode(tuple(prompts), self._counts))(), self._device)
+        return embeddings_from(pool.start(Encode(tuple(prompts), self._counts))(), self._device)
+
+    def encoding(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> Callable[[], torch.Tensor]:
+        """Begin to encode a picture; the returned call waits for its latents."""
+        pool = self.pools.encode
+        if pool is None:
+            return self._here.encoding(pixels, generators)
+        answer = pool.start(EncodePicture(picture_to(pixels, generators), self._counts))
+        return lambda: latents_from(answer(), self._device, generators)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Begin a decode; the returned call waits for its frames."""
-        if self._decode is None:
+        pool = self.pools.decode
+        if pool is None:
             return self._here.decoding(grid, size)
-        answer = self._decode.start(Decode(to_bytes({"grid": grid}), size, self._counts))
+        answer = pool.start(Decode(to_bytes({"grid": grid}), size, self._counts))
         return lambda: frames_from(answer())
 
     def close(self) -> None:
         """End the processes."""
-        for pool in (self._text, self._decode):
-            if pool is not None:
-                pool.close()
+        for pool in self.pools.there:
+            pool.close()

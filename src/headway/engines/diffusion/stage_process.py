@@ -12,7 +12,18 @@ import msgspec
 
 from headway.core.errors import EngineError
 from headway.cost.means import Mean
-from headway.engines.diffusion.stage_wire import Deadline, Decode, Encode, HostOrder, Ready, Reply, framed, receive
+from headway.engines.diffusion.stage_wire import (
+    Deadline,
+    Decode,
+    Encode,
+    EncodePicture,
+    HostOrder,
+    Ready,
+    Reply,
+    Work,
+    framed,
+    receive,
+)
 
 _MODULE: Final = "headway.engines.diffusion.stage_host"
 _END_S: Final = 10.0  # for the system to take a killed process away
@@ -40,7 +51,7 @@ class Pace:
         self._patience, self._lock = patience, Lock()
         self._took_s: dict[int, Mean] = {}  # by size
 
-    def limit_s(self, message: Encode | Decode) -> float | None:
+    def limit_s(self, message: Work) -> float | None:
         """Seconds that a call may take; None: any."""
         patience, size = self._patience, _size(message)
         if patience is None:
@@ -53,7 +64,7 @@ class Pace:
             estimate_s = self._took_s[largest].value * max(1.0, size / largest) if known is None else known.value
         return max(patience.floor_s, patience.factor * estimate_s)
 
-    def took(self, message: Encode | Decode, seconds: float) -> None:
+    def took(self, message: Work, seconds: float) -> None:
         """A call was answered. One that was counted says nothing of others."""
         size = _size(message)
         if message.counts:
@@ -64,9 +75,13 @@ class Pace:
             self._took_s.setdefault(size, Mean()).observe(seconds, _MEMORY)
 
 
-def _size(message: Encode | Decode) -> int:
-    """Prompts, or bytes of latents."""
-    return max(1, len(message.prompts) if isinstance(message, Encode) else len(message.grid))
+def _size(message: Work) -> int:
+    """Prompts, or bytes of a picture or of latents."""
+    match message:
+        case Encode(prompts):
+            return max(1, len(prompts))
+        case EncodePicture(body) | Decode(body):
+            return max(1, len(body))
 
 
 class StageProcess:
@@ -96,7 +111,7 @@ class StageProcess:
                 self._ready = reply if isinstance(reply, Ready) else None
         return self._ready
 
-    def ask(self, message: Encode | Decode, limit_s: float | None = None) -> Reply | None:
+    def ask(self, message: Work, limit_s: float | None = None) -> Reply | None:
         """Its reply; None: it is gone. Waits for it to load first. Raises StageHung where the rest takes longer than
         `limit_s`; it is killed then."""
         reply = None

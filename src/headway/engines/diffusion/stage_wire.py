@@ -9,9 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from headway.engines.diffusion.families.protocol import Size
-from headway.engines.diffusion.loading import Dtype
+from headway.engines.diffusion.loading import Dtype, Role
 
-Role = Literal["text", "decode"]
 _HEAD: Final = struct.Struct(">I")
 
 
@@ -33,6 +32,14 @@ class Encode(msgspec.Struct, frozen=True, tag=True):
     counts: bool = False  # what it holds while it does
 
 
+class EncodePicture(msgspec.Struct, frozen=True, tag=True):
+    """Pool -> process: clean latents of this picture. `pixels`: it, prepared, and `states` [draws, bytes] of the
+    generators that draw them, which the answer holds as they are afterwards, beside `latents`."""
+
+    pixels: bytes
+    counts: bool = False
+
+
 class Decode(msgspec.Struct, frozen=True, tag=True):
     """Pool -> process: frames of these latents."""
 
@@ -48,7 +55,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """Process -> pool: embeddings, or frames."""
+    """Process -> pool: embeddings, latents, or frames."""
 
     body: bytes
     peak_bytes: int = 0  # more than before, where it was to count
@@ -61,6 +68,7 @@ class Sorry(msgspec.Struct, frozen=True, tag=True):
     is_out_of_memory: bool
 
 
+Work = Encode | EncodePicture | Decode
 Reply = Ready | Answer | Sorry
 
 
@@ -70,7 +78,7 @@ def framed(message: msgspec.Struct) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
-def send(link: socket.socket, message: Encode | Decode | Reply) -> None:
+def send(link: socket.socket, message: Work | Reply) -> None:
     """Write one message."""
     link.sendall(framed(message))
 

@@ -9,14 +9,14 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import safetensors.torch
 import torch
 
-from headway.core.errors import ConfigError
-from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size
+from headway.core.errors import ConfigError, InvariantError
+from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size, TakesPictures
 from headway.engines.diffusion.memory import is_out_of_memory, release
 
 TILE_UNIT: Final = 4  # latents; tiles of video VAEs overlap by a quarter
@@ -31,6 +31,36 @@ def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
 def from_bytes(body: bytes, device: torch.device) -> dict[str, torch.Tensor]:
     """Tensors that `to_bytes` wrote."""
     return {name: tensor.to(device) for name, tensor in safetensors.torch.load(body).items()}
+
+
+def picture_to(pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> bytes:
+    """A prepared picture and who draws its latents, which `picture_from` reads."""
+    return to_bytes({"pixels": pixels, "states": torch.stack([each.get_state() for each in generators])})
+
+
+def picture_from(body: bytes, device: torch.device) -> tuple[torch.Tensor, list[torch.Generator]]:
+    """What `picture_to` wrote; generators are of the CPU."""
+    found = from_bytes(body, device)
+    generators = [torch.Generator() for _ in found["states"]]
+    _set_states(generators, found["states"])
+    return found["pixels"], generators
+
+
+def latents_to(latents: torch.Tensor, generators: Sequence[torch.Generator]) -> bytes:
+    """Clean latents, and who drew them as they are now."""
+    return to_bytes({"latents": latents, "states": torch.stack([each.get_state() for each in generators])})
+
+
+def latents_from(body: bytes, device: torch.device, generators: Sequence[torch.Generator]) -> torch.Tensor:
+    """Latents that `latents_to` wrote; generators go on from where they were drawn."""
+    found = from_bytes(body, device)
+    _set_states(generators, found["states"])
+    return found["latents"]
+
+
+def _set_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> None:
+    for generator, state in zip(generators, states.cpu(), strict=True):
+        generator.set_state(state.clone())
 
 
 def frames_to(frames: Frames) -> bytes:
@@ -59,12 +89,25 @@ def embeddings_from(body: bytes, device: torch.device) -> list[Embedding]:
     return [found[n] for n in range(len(found))]
 
 
+class Seen(NamedTuple):
+    """Bytes that processes of each stage held at most."""
+
+    text: int = 0
+    encode: int = 0
+    decode: int = 0
+
+
 class Stages(Protocol):
-    """Where text is encoded and latents are decoded."""
+    """Where text and pictures are encoded and latents are decoded."""
 
     @property
     def where(self) -> str:
         """For people."""
+        ...
+
+    @property
+    def encodes_max(self) -> int:
+        """Pictures that are encoded beside each other."""
         ...
 
     @property
@@ -80,12 +123,17 @@ class Stages(Protocol):
         """Count what they hold while they work, from now on."""
         ...
 
-    def seen(self) -> tuple[int, int]:
-        """Most since then, of text and of decode; they count no more."""
+    def seen(self) -> Seen:
+        """Most since then; they count no more."""
         ...
 
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts, in one call; company may change their last bits."""
+        ...
+
+    def encoding(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> Callable[[], torch.Tensor]:
+        """Begin to encode a prepared picture, [1, 3, height, width]; the returned call waits for its clean grid
+        latents, one for each generator, which has drawn for them then, and raises what went wrong."""
         ...
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
@@ -98,7 +146,7 @@ class Stages(Protocol):
 class OwnProcess:
     """Nothing runs beside this process."""
 
-    decodes_max = 1
+    encodes_max = decodes_max = 1
 
     def held_bytes(self) -> int:
         """No process is beside this one."""
@@ -107,15 +155,15 @@ class OwnProcess:
     def watch(self) -> None:
         """The engine counts what is here."""
 
-    def seen(self) -> tuple[int, int]:
+    def seen(self) -> Seen:
         """Nothing."""
-        return 0, 0
+        return Seen()
 
 
 class LocalStages(OwnProcess):
-    """Text encoder and VAE decoder in this process. `tile_pixels`: larger frames are decoded in tiles of at most that.
+    """Text encoder and VAE in this process. `tile_pixels`: larger frames are decoded in tiles of at most that.
 
-    Raises ConfigError where the VAE cannot do so (vllm-omni PR#7774). `vae` None: another process decodes.
+    Raises ConfigError where the VAE cannot do so (vllm-omni PR#7774). `vae` None: another process has it.
     """
 
     def __init__(self, family: Family, vae: Pipeline, tile_pixels: int | None = None) -> None:
@@ -128,6 +176,13 @@ class LocalStages(OwnProcess):
     def encode(self, prompts: Sequence[str]) -> list[Embedding]:
         """Embeddings of prompts."""
         return self._family.encode(prompts)
+
+    def encoding(self, pixels: torch.Tensor, generators: Sequence[torch.Generator]) -> Callable[[], torch.Tensor]:
+        """Nothing runs before the call. Raises InvariantError of a family that takes no pictures."""
+        family = self._family
+        if not isinstance(family, TakesPictures):
+            raise InvariantError(f"{type(family).__name__} was given a picture to encode")
+        return lambda: family.encode_picture(pixels, generators)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Nothing runs before the call: a failure is its row's."""

@@ -42,8 +42,8 @@ class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StageWatchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a process that encodes text or decodes counts as hung: it is killed and started anew. What it did fails its
-    request, which goes on elsewhere; a decode is done once more first, its steps are paid."""
+    """When a process of a stage counts as hung: it is killed and started anew. A prompt that it had fails its request,
+    which goes on elsewhere; a picture or a decode, before which work was done, is done once more first."""
 
     factor: Annotated[float, msgspec.Meta(gt=1)] = 5.0  # times what such a call is estimated to take
     floor_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0  # but not before

@@ -44,7 +44,8 @@ def main() -> None:
     while head := link.recv(4, socket.MSG_WAITALL):
         body = link.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
         work = msgspec.msgpack.decode(body)
-        prompt = work["prompts"][0] if work["type"] == "Encode" else work["grid"].decode()
+        said = {"Encode": "prompts", "EncodePicture": "pixels", "Decode": "grid"}[work["type"]]
+        prompt = work[said][0] if said == "prompts" else work[said].decode()
         word, _, mark = prompt.partition(" ")
         if word == "die":
             os._exit(1)
