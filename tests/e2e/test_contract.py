@@ -403,6 +403,9 @@ def test_estimates_have_a_price_and_grow_with_the_work(server: Server, path: str
         assert one["verdict"] == "admit"
     for name in ("gpu_seconds", "price_usd", "eta_s", "memory_bytes"):
         assert few[name] < many[name], name
+    asked = {"endpoint": path, "body": BODIES[path] | {"max_tokens": 4}}
+    forecast = ask(server, "/v1/route/explain", asked, ROOT).json()["replicas"][0]["ttft_s"]
+    assert few["ttft_ms"] == pytest.approx(1000 * forecast, rel=0.05)  # SPEC A7: one prediction wherever it is told
     bad = ask(server, "/v1/estimates", {"endpoint": path, "body": BODIES[path] | {"temprature": 1}})
     assert bad.error()["code"] == "unknown_parameter"
     assert ask(server, "/v1/estimates", {"endpoint": "/v1/none", "body": {}}).error()["param"] == "endpoint"

@@ -149,7 +149,6 @@ async def running(
         replicas,
         front,
         migration,
-        StepCostParams(),
         TelemetrySettings(event_logs=None if folder is None else str(folder)),
         SupervisorSettings(silence_s, restarts_max=restarts_max, restart_backoff_s=0.05, drain_s=1.0),
         {spec.group.group: spec.group.members for spec in replicas if spec.group is not None},

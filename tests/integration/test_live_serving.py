@@ -16,7 +16,6 @@ from headway.core.errors import EngineError, InvariantError
 from headway.core.events import Event, RequestArrived
 from headway.core.ids import NodeId
 from headway.core.request import FinishReason
-from headway.cost.llm import StepCostParams
 from headway.live.assemble import Recipe, build_node
 from headway.live.clock import Clock
 from headway.live.eventlog import replay
@@ -260,7 +259,6 @@ def test_a_model_is_served_as_soon_as_its_own_replica_is_ready() -> None:  # SPE
             (llm_replica("rep-0"), late),
             FrontConfig(),
             None,
-            StepCostParams(),
             TelemetrySettings(),
             SupervisorSettings(drain_s=1.0),
             pictures=(card,),

@@ -217,6 +217,7 @@ def test_early_rejection_does_not_swing_when_it_looks_at_the_end_of_the_prefill(
     assert max(map(early.lagged, waves)) > 0.7
     assert min(map(early.lagged, troughs)) < -0.25
     assert max(map(predicted.lagged, waves)) < 0.55
-    assert min(map(predicted.lagged, troughs)) > min(map(early.lagged, troughs)) / 2
+    # In loads, as the correlation of one that hardly moves says nothing.
+    assert min(map(predicted.lagged, troughs)) * predicted.swing() > min(map(early.lagged, troughs)) * early.swing() / 4
     assert early.swing() > 0.4
     assert predicted.swing() < 0.25

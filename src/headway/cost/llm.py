@@ -6,6 +6,7 @@ With `mode = "roofline"` the memory part (base, kv) and the compute part (row, t
 A policy reads it, the machine that owns it feeds it with what steps took; it never sees a simulator's truth.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -30,6 +31,13 @@ class StepShape(msgspec.Struct, frozen=True, gc=False):
     chunk_context: int = 0  # sum over chunks of start + count: prompt KV that the step reads or writes
 
 
+class MeasuredStep(msgspec.Struct, frozen=True):
+    """One step, and its device time."""
+
+    shape: StepShape
+    took_ns: Ns
+
+
 def pairs(start: int, count: int) -> int:
     """Query-key pairs of `count` prompt tokens after `start` tokens of history."""
     return count * start + count * (count + 1) // 2
@@ -48,6 +56,13 @@ class StepCostParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     memory_steps: Annotated[int, msgspec.Meta(ge=2)] = 200  # after so many an observation weighs a third
     swap_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] = 4e9  # between device and host memory
     kv_bytes_per_block: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: as many as the model needs
+
+
+def step_ns(cost: StepCoefficients, shape: StepShape) -> Ns:
+    """Device time of a step by what a replica told; a `StepCost` with these coefficients says the same."""
+    memory = cost.base_ns + cost.kv_ns * shape.kv_tokens
+    compute = cost.row_ns * shape.decodes + cost.token_ns * shape.prefill_tokens + cost.pair_ns * shape.prefill_pairs
+    return int(max(memory, compute) if cost.is_roofline else memory + compute)
 
 
 def roofline(
@@ -144,6 +159,11 @@ class StepCost:
         if x[0] * w[0] + x[2] * w[2] >= x[1] * w[1] + x[3] * w[3] + x[4] * w[4]:
             return [x[0], 0.0, x[2], 0.0, 0.0]
         return [0.0, x[1], 0.0, x[3], x[4]]
+
+    def begin(self, steps: Sequence[MeasuredStep]) -> None:
+        """Take what a warm-up has measured."""
+        for step in steps:
+            self.observe(step.shape, step.took_ns)
 
     def observe(self, shape: StepShape, elapsed_ns: Ns) -> None:
         """Fold in one measured step: recursive least squares with forgetting (Haykin, Adaptive Filter Theory)."""

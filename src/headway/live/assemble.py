@@ -8,14 +8,15 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ports import CountsMemory, DenoiseEngine, LlmEngine, ModelLimits, Node
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, StepCoefficients, WarmShape
 from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.llm import StepCost
+from headway.cost.llm import MeasuredStep, StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.live.byte_tokens import EOS, VOCAB_SIZE
 from headway.live.denoise_warmup import Warm
+from headway.live.eventlog import EventLog
 from headway.live.host_memory import host_memory, room_of
 from headway.live.rows_seen import ring_buckets
 from headway.live.spec import DiffusionSpec, LlmSpec, PipelineSpec, ReplicaSpec
@@ -43,6 +44,7 @@ class BuiltNode(msgspec.Struct, frozen=True):
 
     node: Node
     is_idle: IsIdle
+    step_cost: StepCoefficients | None = None  # what its LLM steps are believed to cost
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -54,6 +56,7 @@ class Recipe(msgspec.Struct, frozen=True):
     cost: DenoiseCoefficients | None = None  # of a diffusion replica, as it was measured
     memory: DenoiseMemory | None = None  # the same
     warm: tuple[WarmShape, ...] | None = None  # the same: what has run
+    steps: tuple[MeasuredStep, ...] = ()  # of an LLM replica, that its warm-up measured
 
 
 def build_node(recipe: Recipe) -> BuiltNode:
@@ -103,9 +106,22 @@ def _llm_node(recipe: Recipe, llm: LlmSpec, limits: ModelLimits) -> BuiltNode:
     cost = llm.cost
     if not cost.kv_bytes_per_block:
         cost = msgspec.structs.replace(cost, kv_bytes_per_block=limits.kv_bytes_per_block)
-    machine = LlmMachine(llm.scheduler, limits, StepCost(cost), spec.node)
+    belief = StepCost(cost)
+    belief.begin(recipe.steps)
+    machine = LlmMachine(llm.scheduler, limits, belief, spec.node)
     node = WorkerNode(_membership(recipe), machine, limits, worker_config(llm), spec.group)
-    return BuiltNode(node, lambda: machine.live == 0)
+    node.worker.rates.begin(recipe.steps)
+    return BuiltNode(node, lambda: machine.live == 0, machine.step_cost)
+
+
+def open_replica_log(recipe: Recipe) -> EventLog | None:
+    """The node's event log with its recipe beside it, where the spec asks for one."""
+    folder = recipe.spec.event_logs
+    if folder is None:
+        return None
+    stem = Path(folder) / f"{recipe.spec.node}-{recipe.incarnation}"
+    stem.with_suffix(".recipe").write_bytes(msgspec.msgpack.encode(recipe))
+    return EventLog(stem.with_suffix(".events"))
 
 
 def worker_config(llm: LlmSpec) -> WorkerConfig:

@@ -7,9 +7,8 @@ import msgspec
 from headway.core.ids import NodeId
 from headway.core.messages import Message, Report
 from headway.core.ports import ModelLimits
-from headway.core.reports import GarbageFigures, ReplicaReport
+from headway.core.reports import GarbageFigures, ReplicaReport, StepCoefficients
 from headway.core.units import Ns, ms_from_ns
-from headway.cost.llm import StepCost, StepCostParams, StepShape
 from headway.live.stores import Timeline
 from headway.live.wire import Phase, Ready, StepSpan
 
@@ -27,18 +26,18 @@ class Known(msgspec.Struct):
     load_ns: Ns = 0
     lost: str | None = None  # why it is not there
     was_ready: bool = False
+    step_cost: StepCoefficients | None = None  # as its warm-up measured it
     garbage: GarbageFigures | None = None  # of the incarnation that is there
 
 
 class Board:
     """Told by the supervisor (`FleetWatcher`) and by the hub; read by `Serving`."""
 
-    def __init__(self, models: Mapping[NodeId, str], timeline: Timeline, cost: StepCostParams, tell: Tell) -> None:
+    def __init__(self, models: Mapping[NodeId, str], timeline: Timeline, tell: Tell) -> None:
         self.replicas = {node: Known(model) for node, model in models.items()}
         self.upstreams: dict[NodeId, ReplicaReport] = {}  # the last report of each
         self.on_ready: Callable[[], None] = lambda: None  # a model has its first replica
         self._timeline, self._tell = timeline, tell
-        self._belief = {node: StepCost(cost) for node in models}
 
     def phase(self, node: NodeId, phase: Phase) -> None:
         """A phase of loading."""
@@ -55,7 +54,7 @@ class Board:
         """It is ready."""
         known = self.replicas[node]
         known.incarnation, known.limits, known.load_ns, known.lost = incarnation, ready.limits, ready.load_ns, None
-        known.report = known.garbage = None
+        known.report, known.garbage, known.step_cost = None, None, ready.step_cost
         known.was_ready = True
         self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s: {known.model} is served")
         self.on_ready()
@@ -67,12 +66,8 @@ class Board:
         self._tell(node, f"lost (incarnation {incarnation}): {reason}")
 
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
-        """Engine steps: for the trace, and to learn what steps cost."""
+        """Engine steps, for the trace."""
         self._timeline.add_steps(node, steps)
-        belief = self._belief[node]
-        for step in steps:
-            shape = StepShape(step.decodes, step.kv_tokens, step.prefill_tokens, step.prefill_pairs)
-            belief.observe(shape, step.timing.done_ns - step.timing.started_ns)
 
     def garbage(self, node: NodeId, figures: GarbageFigures) -> None:
         """What its garbage collector took since it was ready."""
@@ -91,9 +86,11 @@ class Board:
         """An upstream was taken out."""
         self.upstreams.pop(node, None)
 
-    def belief(self, node: NodeId) -> StepCost:
-        """What its steps are believed to cost."""
-        return self._belief[node]
+    def step_cost(self, node: NodeId) -> StepCoefficients | None:
+        """What its steps are believed to cost, as it last told; None: it serves no LLM, or is not there."""
+        known = self.replicas[node]
+        told = None if known.report is None else known.report.step_cost
+        return told or known.step_cost
 
     def serving(self, model: str) -> list[NodeId]:
         """The replicas of a model that are there."""

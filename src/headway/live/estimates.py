@@ -8,13 +8,13 @@ from headway.adapters.gateway.ports import Estimate, PictureEstimate
 from headway.core.decisions import Explanation
 from headway.core.errors import CapacityError
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaReport
+from headway.core.reports import ReplicaReport, StepCoefficients
 from headway.core.request import DiffusionRequest, LlmRequest
-from headway.core.units import s_from_ns
+from headway.core.units import ns_from_s, s_from_ns
 from headway.cost.diffusion import stages
 from headway.cost.diffusion_memory import needed_bytes
 from headway.cost.first_runs import cold_ns, is_cold
-from headway.cost.llm import pairs
+from headway.cost.llm import StepShape, pairs, step_ns
 from headway.live.board import Board, Known
 from headway.sched.admission.protocol import lessened
 
@@ -22,19 +22,23 @@ OUTPUT_TOKENS_UNKNOWN: Final = 200  # of a request whose like has not ended yet;
 
 
 def estimate(request: LlmRequest, board: Board, explained: Explanation) -> Estimate:
-    """The replica with the least predicted TTFT counts. Raises CapacityError when none of the model is there.
+    """The replica that the router would take counts, with the TTFT that it forecasts there; where it forecasts none,
+    the one with the least TTFT by what its steps cost. Raises CapacityError when none of the model is there.
 
     The output is as long as is likely (`explained`), else OUTPUT_TOKENS_UNKNOWN, and never longer than its limit. Of
     what no replica can hold to that limit admission need not be asked.
     """
-    nodes = board.serving(request.model)
-    if not nodes:
+    costs = {node: board.step_cost(node) for node in board.serving(request.model)}
+    told = {node: cost for node, cost in costs.items() if cost is not None}
+    if not told:
         raise CapacityError(f"no replica of {request.model} is ready", status=503, code="no_replica")
     likely, limit = explained.output_tokens_likely, request.sampling.max_tokens
     output = min(OUTPUT_TOKENS_UNKNOWN if likely is None else max(1, likely), limit)
-    return min(
-        (_on(request, output, board, node, explained.verdict) for node in nodes), key=lambda found: found.ttft_ns
-    )
+    found = {node: _on(request, output, cost, board.replicas[node], explained.verdict) for node, cost in told.items()}
+    for seen in explained.replicas:
+        if seen.ttft_s is not None and (there := found.get(NodeId(seen.replica))) is not None:
+            return msgspec.structs.replace(there, ttft_ns=ns_from_s(seen.ttft_s))
+    return min(found.values(), key=lambda one: one.ttft_ns)
 
 
 def foresee(request: DiffusionRequest, board: Board, explained: Explanation) -> PictureEstimate | None:
@@ -73,28 +77,27 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explan
     )
 
 
-def _on(request: LlmRequest, output: int, board: Board, node: NodeId, verdict: str) -> Estimate:
-    known, belief = board.replicas[node], board.belief(node)
+def _on(request: LlmRequest, output: int, cost: StepCoefficients, known: Known, verdict: str) -> Estimate:
     report = known.report
     running = 0 if report is None else report.running
     kv_tokens = 0 if report is None else report.running_kv_tokens
     queued = 0 if report is None else report.waiting_prefill_tokens
     prompt, limit = len(request.prompt), request.sampling.max_tokens
-    queue_ns = belief.step_ns(running, kv_tokens, queued, pairs(0, queued)) if queued else 0
-    prefill_ns = belief.step_ns(running, kv_tokens, prompt, pairs(0, prompt))
+    queue_ns = step_ns(cost, StepShape(running, kv_tokens, queued, pairs(0, queued))) if queued else 0
+    prefill_ns = step_ns(cost, StepShape(running, kv_tokens, prompt, pairs(0, prompt)))
 
-    def step_ns(tokens: int) -> int:
+    def decode_ns(tokens: int) -> int:
         # Half of the output stands for the context that decoding sees on average.
-        return belief.step_ns(running + 1, kv_tokens + prompt + tokens // 2)
+        return step_ns(cost, StepShape(running + 1, kv_tokens + prompt + tokens // 2))
 
     def device_s(tokens: int) -> float:
         # A step serves every running request; each pays its share of it.
-        return s_from_ns(prefill_ns + step_ns(tokens) * max(0, tokens - 1) // (running + 1))
+        return s_from_ns(prefill_ns + decode_ns(tokens) * max(0, tokens - 1) // (running + 1))
 
     is_too_large = known.limits is not None and _kv_blocks(prompt + limit, known) > known.limits.kv_blocks
     return Estimate(
         ttft_ns=queue_ns + prefill_ns,
-        tpot_ns=step_ns(output),
+        tpot_ns=decode_ns(output),
         device_seconds=device_s(output),
         kv_bytes=_kv_blocks(prompt + output, known) * (0 if known.limits is None else known.limits.kv_bytes_per_block),
         verdict="reject" if is_too_large else verdict,

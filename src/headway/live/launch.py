@@ -104,7 +104,6 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         replicas,
         config.front,
         config.fleet.migration,
-        config.cost,
         config.telemetry,
         config.supervisor,
         upstreams=config.upstreams,

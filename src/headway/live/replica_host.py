@@ -8,7 +8,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,14 +19,23 @@ from headway.core.ids import NodeId
 from headway.core.messages import Drain, Message
 from headway.core.ports import ModelLimits
 from headway.core.units import Ns, ns_from_s, s_from_ns
-from headway.live.assemble import BuiltNode, Recipe, build_node, load_denoiser, load_llm, room_beside, warmed
+from headway.cost.llm import MeasuredStep
+from headway.live.assemble import (
+    BuiltNode,
+    Recipe,
+    build_node,
+    load_denoiser,
+    load_llm,
+    open_replica_log,
+    room_beside,
+    warmed,
+)
 from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
 from headway.live.denoise_warmup import Warm, warm_up_denoiser
 from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
-from headway.live.eventlog import EventLog
 from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
 from headway.live.link import Link
@@ -84,6 +92,7 @@ class Parts(msgspec.Struct, frozen=True):
     limits: ModelLimits | None
     transport: BlockTransport | None
     warm: Warm | None = None
+    steps: tuple[MeasuredStep, ...] = ()
 
 
 class Replica:
@@ -109,18 +118,18 @@ class Replica:
             parts = await self._load_llm(start.spec.llm, feed)
         else:
             parts = await self._load_diffusion(feed)
-        recipe = Recipe(start.spec, start.incarnation, parts.limits)
+        recipe = Recipe(start.spec, start.incarnation, parts.limits, steps=parts.steps)
         if parts.warm is not None:
             recipe = warmed(recipe, parts.warm)
         built = build_node(recipe)
-        driver = Driver(built.node, self._clock, parts.ports, event_log=open_log(recipe))
+        driver = Driver(built.node, self._clock, parts.ports, event_log=open_replica_log(recipe))
         feed.target = driver.feed
         self._loop.add_signal_handler(signal.SIGTERM, self._drain, driver, built)
         self._every(SPANS_S, self._send_spans)
         self._garbage = garbage = Garbage(self._clock)
         garbage.settle()
         self._every(GARBAGE_S, lambda: garbage.look(is_idle=built.is_idle()))
-        link.send(Ready(parts.limits, self._clock.now_ns() - began_ns))
+        link.send(Ready(parts.limits, self._clock.now_ns() - began_ns, built.step_cost))
         receiver = asyncio.ensure_future(self._receive(driver, parts.transport))
         await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
@@ -140,11 +149,12 @@ class Replica:
         limits = engine.limits
         thread = EngineThread(engine, clock, feed, self._spans.append, is_asynchronous=limits.device != "cpu")
         self._tell("warm-up", 0.0, "")
-        await thread.call(lambda: warm_up(engine, ring_buckets(llm), llm.scheduler.max_seqs))
+        scheduler = llm.scheduler
+        steps = await thread.call(lambda: warm_up(engine, ring_buckets(llm), scheduler.max_seqs, scheduler.step_tokens))
         self._tell("warm-up", 1.0, "")
         outlet = SocketOutlet(self._link)
         transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
-        return Parts(Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport)
+        return Parts(Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport, steps=steps)
 
     async def _load_diffusion(self, feed: "LateFeed") -> Parts:
         spec, clock = self._start.spec, self._clock
@@ -258,16 +268,6 @@ def _joined(frame: Joined) -> Callable[[Ns], Event]:
 
 def _lost(frame: Lost) -> Callable[[Ns], Event]:
     return lambda at_ns: PeerLost(at_ns, "hub", frame.node, frame.incarnation)
-
-
-def open_log(recipe: Recipe) -> EventLog | None:
-    """The node's event log with its recipe beside it, where the spec asks for one."""
-    folder = recipe.spec.event_logs
-    if folder is None:
-        return None
-    stem = Path(folder) / f"{recipe.spec.node}-{recipe.incarnation}"
-    stem.with_suffix(".recipe").write_bytes(msgspec.msgpack.encode(recipe))
-    return EventLog(stem.with_suffix(".events"))
 
 
 async def host(start: Start) -> int:

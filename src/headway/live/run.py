@@ -18,7 +18,6 @@ from headway.core.ids import GroupId, NodeId, RequestId
 from headway.core.ports import ModelLimits, Node
 from headway.core.request import FinishReason
 from headway.core.units import Ns
-from headway.cost.llm import StepCostParams
 from headway.live.board import Board, Tell
 from headway.live.clock import Clock, unix_s
 from headway.live.config_models import DiscoverySettings
@@ -53,7 +52,6 @@ class Plan(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaSpec, ...]
     front: FrontConfig
     migration: MigrationParams | None
-    cost: StepCostParams
     telemetry: TelemetrySettings
     supervisor: SupervisorSettings
     groups: Mapping[GroupId, Sequence[NodeId]] = {}  # msgspec copies the default
@@ -78,7 +76,7 @@ class Live:
         if telemetry.event_logs is not None:
             Path(telemetry.event_logs).mkdir(parents=True, exist_ok=True)
         timeline = Timeline(telemetry)
-        self.board = Board({spec.node: spec.model for spec in plan.replicas}, timeline, plan.cost, tell)
+        self.board = Board({spec.node: spec.model for spec in plan.replicas}, timeline, tell)
         self.serving = LiveServing(clock, self.board, timeline, telemetry)
         self.hub = Hub(clock, plan.groups, self._silent, self.board.heard)
         self._plan, self.clock, self._clock = plan, clock, clock

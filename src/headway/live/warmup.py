@@ -1,60 +1,100 @@
-"""Runs an engine once before it counts as ready: first-touch memory, compiled kernels, thread pools, every bucket."""
+"""Runs an engine before it counts as ready: first-touch memory, compiled kernels, thread pools, every bucket. Then it
+measures some steps, so that what is predicted for the first request is no guess (SPEC A7)."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from headway.core.ids import RequestId
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan
 from headway.core.ports import LlmEngine
 from headway.core.request import SamplingParams
+from headway.cost.llm import MeasuredStep, StepShape, pairs
 from headway.sched.executor.buckets import Buckets, shaped
 
 _TOKENS: Final = 32
-_SAMPLING: Final = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
+_TOKENS_MEASURED: Final = 256  # enough that reading the weights is the smaller part of the step
+_DECODES_MEASURED: Final = 4
+_SAMPLING: Final = SamplingParams(max_tokens=1 + _DECODES_MEASURED, temperature=0.0, ignore_eos=True)
 
 
-def warm_up(engine: LlmEngine, buckets: Buckets | None = None, decodes_max: int = 1) -> None:
-    """Prefill one sequence, decode one token, forget it: unpadded, and in every bucket, the largest first.
+class _Round(NamedTuple):
+    """A sequence of its own: most tokens of its prompt, what its steps are padded to, how many of them decode."""
 
-    Decodes are padded to the buckets that `decodes_max` of them can have. Steps are numbered below 0, and so are
-    sequences, which no machine uses.
+    size: int
+    of_prefill: Buckets
+    of_decode: Buckets
+    decodes: int = 1
+
+    @property
+    def steps(self) -> int:
+        return 1 + self.decodes
+
+
+def warm_up(
+    engine: LlmEngine, buckets: Buckets | None = None, decodes_max: int = 1, tokens_max: int = _TOKENS
+) -> tuple[MeasuredStep, ...]:
+    """Prefill one sequence, decode one token, forget it: unpadded, and in every bucket, the largest first. Then do so
+    with prompts of two lengths, padded as requests will be, and return what each of these steps took.
+
+    Decodes are padded to the buckets that `decodes_max` of them can have; a step holds at most `tokens_max` tokens.
+    Steps are numbered below 0, and so are sequences, which no machine uses.
     """
-    rounds = list(_rounds(buckets or Buckets(), decodes_max))
-    step = -2 * len(rounds) - 1
+    padded = buckets or Buckets()
+    rounds = list(_rounds(padded, decodes_max))
+    firsts = len(rounds)
+    rounds += [_Round(min(size, tokens_max), padded, padded, _DECODES_MEASURED) for size in (_TOKENS_MEASURED, _TOKENS)]
+    step = -sum(one.steps for one in rounds) - 1
     gone: tuple[int, ...] = ()
-    for number, (size, of_prefill, of_decode) in enumerate(rounds):
+    measured: list[MeasuredStep] = []
+    for number, one in enumerate(rounds):
         seq = number - len(rounds)
-        prefill = _prefill(engine, seq, size)
-        plan = StepPlan(
-            step,
-            step - 1,
-            "prefill",
-            leave=gone,
-            new=(NewSequence(seq, RequestId("req-warm-up"), (0,) * prefill.count, (), _SAMPLING),),
-            chunks=(prefill,),
-            prefill_tokens=prefill.count,
-        )
-        token = engine.run(shaped(plan, of_prefill)).tokens[0]
-        join = (Join(seq, token=token),)
-        decode = StepPlan(step + 1, step, "decode", join=join, decodes=1, kv_tokens=prefill.count + 1)
-        engine.run(shaped(decode, of_decode))
-        step, gone = step + 2, (seq,)
+        took = _run(engine, seq, one, step, gone)
+        step, gone = step + len(took), (seq,)
+        if number >= firsts:
+            measured += took
     engine.run(StepPlan(step, step - 1, "dummy", leave=gone))
+    return tuple(measured)
 
 
-def _rounds(buckets: Buckets, decodes_max: int) -> Iterator[tuple[int, Buckets, Buckets]]:
-    """Most tokens of the prompt, and what its prefill and its decode are padded to."""
+def _run(engine: LlmEngine, seq: int, one: _Round, step: int, gone: tuple[int, ...]) -> list[MeasuredStep]:
+    """Prefill and decode one sequence, from step number `step` on; those in `gone` leave before."""
+    chunk, decodes = _prefill(engine, seq, one)
+    prefill = StepPlan(
+        step,
+        step - 1,
+        "prefill",
+        leave=gone,
+        new=(NewSequence(seq, RequestId("req-warm-up"), (0,) * chunk.count, (), _SAMPLING),),
+        chunks=(chunk,),
+        prefill_tokens=chunk.count,
+    )
+    done = engine.run(shaped(prefill, one.of_prefill))
+    shape = StepShape(0, 0, chunk.count, pairs(0, chunk.count), 1, chunk.count)
+    measured = [MeasuredStep(shape, done.timing.done_ns - done.timing.started_ns)]
+    join: tuple[Join, ...] = (Join(seq, token=done.tokens[0]),)
+    for number in range(1, decodes + 1):
+        context = chunk.count + number
+        decode = StepPlan(step + number, step + number - 1, "decode", join=join, decodes=1, kv_tokens=context)
+        timing, join = engine.run(shaped(decode, one.of_decode)).timing, ()
+        measured.append(MeasuredStep(StepShape(1, context), timing.done_ns - timing.started_ns))
+    return measured
+
+
+def _rounds(buckets: Buckets, decodes_max: int) -> Iterator[_Round]:
     plain = Buckets()
-    yield _TOKENS, plain, plain
+    yield _Round(_TOKENS, plain, plain)
     of_decodes = buckets.rows[: bisect_left(buckets.rows, decodes_max) + 1]
     for size in reversed(buckets.rows):
         only = Buckets((size,), buckets.graph_mode)
-        yield size, only, only if size in of_decodes else plain
+        yield _Round(min(size, _TOKENS), only, only if size in of_decodes else plain)
 
 
-def _prefill(engine: LlmEngine, seq: int, size: int) -> Chunk:
+def _prefill(engine: LlmEngine, seq: int, one: _Round) -> tuple[Chunk, int]:
+    """The prompt, in blocks for all of the sequence, and as many decodes as there is room for: one at least."""
     limits = engine.limits
-    tokens = min(_TOKENS, size, limits.max_model_len - 2, (limits.kv_blocks - 1) * limits.block_size - 2)
-    blocks = -(-(tokens + 2) // limits.block_size)
-    return Chunk(seq, 0, tokens, samples=True, table=tuple(range(blocks)))
+    room = min(limits.max_model_len, (limits.kv_blocks - 1) * limits.block_size) - 1
+    decodes = max(1, min(one.decodes, room - 1))
+    tokens = min(one.size, room - decodes)
+    blocks = -(-(tokens + decodes + 1) // limits.block_size)
+    return Chunk(seq, 0, tokens, samples=True, table=tuple(range(blocks))), decodes

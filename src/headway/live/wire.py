@@ -16,7 +16,7 @@ from headway.core.ledger import AccountView
 from headway.core.messages import Message
 from headway.core.plans import CopyPlan, StepTiming
 from headway.core.ports import ModelLimits
-from headway.core.reports import GarbageFigures
+from headway.core.reports import GarbageFigures, StepCoefficients
 from headway.core.request import TextRequest
 from headway.core.units import Ns
 
@@ -49,6 +49,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
     limits: ModelLimits | None
     load_ns: Ns
+    step_cost: StepCoefficients | None = None  # as its warm-up measured it; None for diffusion
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

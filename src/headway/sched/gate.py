@@ -23,6 +23,7 @@ from headway.sched.admission.protocol import (
 )
 from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
+from headway.sched.router.cost_terms import prefill_s
 from headway.sched.router.explain import explain, output_tokens
 from headway.sched.router.fleet_view import expected_output
 from headway.sched.router.machine import Router
@@ -196,7 +197,7 @@ class Gate:
             return 0.0 if replica.denoise_cost is None else left_ns(replica.denoise_cost, request) / NS_PER_S
         if replica.prefill_tokens_per_s <= 0:
             return 0.0
-        return max(0, request.prompt_tokens - replica.hit_tokens) / replica.prefill_tokens_per_s
+        return prefill_s(replica, request.prompt_tokens, replica.hit_tokens)
 
     def _outlook(self, request: Request, candidates: Sequence[Candidate], queue_s: float, at_ns: Ns) -> Outlook:
         best, router, line = candidates[0], self._router, line_of(request)

@@ -19,6 +19,7 @@ from headway.core.reports import (
     WarmShape,
 )
 from headway.core.units import NS_PER_S, Ns
+from headway.cost.llm import MeasuredStep
 
 REPORT_TIMER: Final = TimerId("report")
 SMOOTHING: Final = 0.9  # weight of the past in the learned step time, per step
@@ -44,6 +45,14 @@ class Rates:
     def totals(self) -> dict[str, int]:
         """Counters for reports."""
         return {"step_ns": self.steps_ns, "step_rows": self.rows, "step_padded_rows": self.padded_rows}
+
+    def begin(self, steps: Sequence[MeasuredStep]) -> None:
+        """Take what a warm-up has measured; it counts for none of the totals."""
+        for step in steps:
+            if step.shape.prefill_tokens:
+                self.served(step.shape.prefill_tokens, step.took_ns)
+            else:
+                self.step_ns = step.took_ns
 
     def step(self, step_ns: Ns, plan_ns: Ns) -> None:
         """Smooth the times of one step."""

@@ -1,36 +1,32 @@
-from collections.abc import Sequence
-
 import pytest
 from msgspec.structs import replace
 
 from headway.adapters.gateway.ports import Estimate
-from headway.core.decisions import Explanation, Lessened
+from headway.core.decisions import Explained, Explanation, Lessened
 from headway.core.errors import CapacityError
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.messages import Report
-from headway.core.plans import StepTiming
 from headway.core.ports import ModelLimits
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport, WarmShape
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport, StepCoefficients, WarmShape
 from headway.core.request import DiffusionRequest, LlmRequest, SamplingParams, Slo
 from headway.core.units import NS_PER_MS
-from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.estimates import OUTPUT_TOKENS_UNKNOWN, estimate, foresee
 from headway.live.stores import TelemetrySettings, Timeline, write_trace
-from headway.live.wire import Phase, Ready, StepSpan
+from headway.live.wire import Phase, Ready
 from headway.sched.router.cost_terms import Weights
 
 A, B, MODEL = NodeId("rep-a"), NodeId("rep-b"), ModelId("m")
 NO_SLO = Slo()
 LIMITS = ModelLimits("m", 100, 1024, 16, 64, 1000, 0, 1, (), "f", "d")
 ADMIT = Explanation(MODEL, "p", 0, 1, "admit", "", ())
-COST = StepCostParams(base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0, learn=False)
+COST = StepCoefficients(base_ns=NS_PER_MS, row_ns=10_000.0, kv_ns=10.0, token_ns=20_000.0, pair_ns=0.0)
 
 
-def board(*present: NodeId, cost: StepCostParams = COST) -> Board:
-    made = Board({A: "m", B: "m"}, Timeline(TelemetrySettings()), cost, lambda node, line: None)
+def board(*present: NodeId) -> Board:
+    made = Board({A: "m", B: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
     for node in present:
-        made.joined(node, 1, Ready(LIMITS, 5))
+        made.joined(node, 1, Ready(LIMITS, 5, COST))
     return made
 
 
@@ -115,19 +111,23 @@ def test_without_a_replica_there_is_no_estimate() -> None:
         estimate(request(), board(), ADMIT)
 
 
-def spans(count: int, step_ns: int) -> Sequence[StepSpan]:
-    timing = StepTiming(0, 0, step_ns)
-    return [StepSpan(n, "decode", 1, 100, 0, 0, 0, timing) for n in range(count)]
-
-
-def test_measured_steps_correct_the_belief() -> None:
+def test_what_a_replica_tells_of_its_steps_corrects_what_its_warm_up_told() -> None:
     # SPEC A7
-    learning = board(A, cost=replace(COST, learn=True))
-    before = estimate(request(), learning, ADMIT).tpot_ns
-    learning.spans(A, spans(300, 10 * NS_PER_MS))
-    after = estimate(request(), learning, ADMIT).tpot_ns
-    assert before < 2 * NS_PER_MS
-    assert abs(after - 10 * NS_PER_MS) < NS_PER_MS
+    known = board(A)
+    before = estimate(request(), known, ADMIT).tpot_ns
+    known.heard(A, Report(replace(report(A).report, step_cost=replace(COST, base_ns=10.0 * NS_PER_MS))))
+    after = estimate(request(), known, ADMIT).tpot_ns
+    assert after - before == 9 * NS_PER_MS
+
+
+# SPEC A7
+def test_the_time_to_the_first_token_is_what_the_router_forecasts_where_it_would_go() -> None:
+    seen = (
+        Explained(B, 0, "", 1.0, 0.07, 1.0, {}, 0, has_room=True),
+        Explained(A, 1, "", 2.0, 0.05, 1.0, {}, 0, has_room=True),
+    )
+    assert estimate(request(), board(A, B), replace(ADMIT, replicas=seen)).ttft_ns == 70 * NS_PER_MS
+    assert estimate(request(), board(A), replace(ADMIT, replicas=seen)).ttft_ns == 50 * NS_PER_MS
 
 
 def test_a_report_of_an_earlier_incarnation_is_not_kept() -> None:
@@ -142,7 +142,7 @@ def test_phases_of_loading_are_told_and_kept_for_the_trace() -> None:
     # SPEC A13
     lines: list[str] = []
     timeline = Timeline(TelemetrySettings())
-    loading = Board({A: "m"}, timeline, COST, lambda node, line: lines.append(f"{node} {line}"))
+    loading = Board({A: "m"}, timeline, lambda node, line: lines.append(f"{node} {line}"))
     loading.phase(A, Phase("load", 0.0, 100, "64 blocks"))
     loading.phase(A, Phase("load", 1.0, 5_100, "done in float32"))
     assert lines == ["rep-a load: 64 blocks", "rep-a done in float32"]
@@ -151,7 +151,7 @@ def test_phases_of_loading_are_told_and_kept_for_the_trace() -> None:
 
 def test_an_estimate_is_of_what_would_run_after_admission_took_something_away() -> None:
     # SPEC F2, H6
-    made = Board({A: "m", B: "fast"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    made = Board({A: "m", B: "fast"}, Timeline(TelemetrySettings()), lambda node, line: None)
     for node, model, token_ns in ((A, "m", 1e6), (B, "fast", 1e5)):
         made.joined(node, 1, Ready(LIMITS, 5))
         told = ReplicaReport(node, 1, 1, 0, "diffusion", model, 0, 0, 0, 0, 0, 0, 0)
@@ -172,7 +172,7 @@ def test_an_estimate_is_of_what_would_run_after_admission_took_something_away() 
 
 def test_an_estimate_of_a_picture_tells_its_memory_where_its_replica_does() -> None:
     # SPEC F2
-    made = Board({A: "m"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    made = Board({A: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
     made.joined(A, 1, Ready(LIMITS, 5))
     cost, memory = DenoiseCoefficients(0.0, 0.0, 1e6, 0.0), DenoiseMemory(7.0, 0.0, 0.0, 0.0, 0.0, 3.0, room=1)
     told = ReplicaReport(A, 1, 1, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0, denoise_cost=cost)
@@ -187,7 +187,7 @@ def test_an_estimate_of_a_picture_tells_its_memory_where_its_replica_does() -> N
 
 # SPEC F2, F8
 def test_an_estimate_of_a_shape_that_has_not_run_has_its_first_run() -> None:
-    made = Board({A: "m"}, Timeline(TelemetrySettings()), COST, lambda node, line: None)
+    made = Board({A: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
     made.joined(A, 1, Ready(LIMITS, 5))
     cost = DenoiseCoefficients(0.0, 0.0, 1e6, 0.0, first_ns=3e9, devices=2)
     told = ReplicaReport(A, 1, 1, 0, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0, denoise_cost=cost)

@@ -11,7 +11,6 @@ from headway.core.ids import NodeId
 from headway.core.messages import Report
 from headway.core.reports import ReplicaReport
 from headway.cost.diffusion import step_ns
-from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.config_diffusion import DiffusionSettings, SyntheticDenoise, believed_cost, probes_of
 from headway.live.long_steps import tell_long_steps, too_long
@@ -43,7 +42,7 @@ def test_two_plans_must_fit_the_one_under_way_and_the_one_that_is_saved(
 def test_it_is_told_at_the_start_and_kept_for_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWAY_STATE", str(tmp_path / "state"))
     slow = model(3000)
-    board = Board({NODE: "wan"}, Timeline(TelemetrySettings()), StepCostParams(), lambda *_: None)
+    board = Board({NODE: "wan"}, Timeline(TelemetrySettings()), lambda *_: None)
     board.replicas[NODE].incarnation = 1
     report = ReplicaReport(NODE, 1, 1, 0, "diffusion", "wan", *[0] * 7, denoise_cost=believed_cost(slow))
     board.heard(NODE, Report(report))
@@ -75,7 +74,7 @@ def test_the_largest_batch_that_forms_is_what_must_fit(batch_max: int, gain_min:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
-    board = Board({NODE: "wan"}, Timeline(TelemetrySettings()), StepCostParams(), lambda *_: None)
+    board = Board({NODE: "wan"}, Timeline(TelemetrySettings()), lambda *_: None)
     said: list[str] = []
     asyncio.run(tell_long_steps([], board, 5.0, tmp_path / "state", said.append))
     assert len(said) == 1

@@ -2,7 +2,6 @@ from headway.core.events import DrainAsked, Event, WarmAsked
 from headway.core.ids import NodeId
 from headway.core.reports import GarbageFigures, ReplicaFigures
 from headway.core.request import DenoiseShape
-from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.replica_desk import ReplicaDesk
 from headway.live.stores import TelemetrySettings, Timeline
@@ -17,7 +16,7 @@ def desk(events: list[Event]) -> ReplicaDesk:
 
 
 def test_replicas_are_those_of_the_front_and_those_of_ours_that_are_not_there() -> None:  # SPEC A11
-    board = Board({REP: "m"}, Timeline(TelemetrySettings()), StepCostParams(), lambda node, line: None)
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
     assert [(one.replica, one.state) for one in desk([]).replicas(board, 0)] == [(REP, "loading"), (UP, "ready")]
     board.lost(REP, 1, "exit code 1")
     found = [(one.state, one.is_drained, one.breaker, one.reason) for one in desk([]).replicas(board, 0)]
@@ -37,7 +36,7 @@ def test_what_is_to_be_warmed_goes_to_the_control_node() -> None:  # SPEC F8
 
 
 def test_what_a_collector_took_is_that_of_the_incarnation_that_is_there() -> None:
-    board = Board({REP: "m"}, Timeline(TelemetrySettings()), StepCostParams(), lambda node, line: None)
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
     took = GarbageFigures(3, 40, 1, 20, 20)
 
     def told() -> list[GarbageFigures | None]:

@@ -16,7 +16,6 @@ from headway.core.messages import Message, Report, ResetPrefixCache
 from headway.core.reports import PoolFigures, PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import FinishReason, LlmRequest, Request, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns
-from headway.cost.llm import StepCostParams
 from headway.live.board import Board
 from headway.live.clock import Clock
 from headway.live.replica_desk import ReplicaDesk
@@ -56,7 +55,7 @@ class World:
         self.clock = Clock()
         settings = TelemetrySettings()
         timeline = Timeline(settings)
-        self.board = Board({REP: "m"}, timeline, StepCostParams(), lambda node, line: None)
+        self.board = Board({REP: "m"}, timeline, lambda node, line: None)
         self.serving = LiveServing(self.clock, self.board, timeline, settings)
         wiring = Wiring(
             front=Front(),
@@ -215,7 +214,7 @@ def test_stats_are_the_fronts_numbers() -> None:
 def test_use_before_the_front_is_there_is_a_wiring_fault() -> None:
     settings = TelemetrySettings()
     timeline = Timeline(settings)
-    board = Board({REP: "m"}, timeline, StepCostParams(), lambda node, line: None)
+    board = Board({REP: "m"}, timeline, lambda node, line: None)
     with pytest.raises(RuntimeError, match="attached"):
         LiveServing(Clock(), board, timeline, settings).stats()
 

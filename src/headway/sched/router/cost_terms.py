@@ -132,6 +132,22 @@ def parts(view: ReplicaView, presence: Presence | None, ask: Ask, weights: Weigh
     return queue_s, prefill_s, pull_s, decode_s, others_s, kv_s, slo_s, tenant_s, topology_s, adapter_s
 
 
+def prefill_s(view: ReplicaView, prompt: int, hit: int) -> float:
+    """Seconds that a prompt takes, `hit` tokens of which are there; call it where a rate is known.
+
+    By the rate, which long prompts taught, but no less than one step beside what decodes there: the first token of a
+    short prompt waits for the weights, and of a very long one for attention.
+    """
+    fresh = max(0, prompt - hit)
+    rate_s, cost = fresh / view.prefill_tokens_per_s, view.step_cost
+    if cost is None:
+        return rate_s
+    memory = cost.base_ns + cost.kv_ns * view.kv_tokens
+    compute = cost.row_ns * view.requests + fresh * (cost.token_ns + cost.pair_ns * (prompt - 0.5 * fresh))
+    step_s = (max(memory, compute) if cost.is_roofline else memory + compute) * _S
+    return step_s if step_s > rate_s else rate_s
+
+
 def denoise_parts(view: ReplicaView) -> Parts | None:
     """The cost of a diffusion replica that tells its work: the work ahead, and the request itself. None: it tells none.
 

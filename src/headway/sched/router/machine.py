@@ -11,6 +11,7 @@ from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaReport
 from headway.core.request import DiffusionRequest, LlmRequest, Request
 from headway.core.units import NS_PER_S, Ns, ns_from_ms, s_from_ns
+from headway.sched.router.cost_terms import prefill_s
 from headway.sched.router.fleet_view import Replica, expected_output, share_hits
 from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
@@ -207,9 +208,8 @@ class Router:
         if rate <= 0 or replica.report is None:
             reason = item.reason or "no rate learned"
             return Candidate(replica.id, 0.0, 0.0, None, reason, item.score, hits, item.pull_from, item.pull_tokens)
-        prefill_s = (prompt - hit) / rate if prompt > hit else 0.0
         confidence = 1.0 / (1.0 + replica.age_ns / NS_PER_S)
-        seconds = round(replica.queued_tokens / rate * NS_PER_S) / NS_PER_S + prefill_s
+        seconds = round(replica.queued_tokens / rate * NS_PER_S) / NS_PER_S + prefill_s(replica, prompt, hit)
         pull = item.pull_from, item.pull_tokens
         return Candidate(replica.id, seconds, confidence, None, item.reason, item.score, hits, *pull)
 

@@ -5,7 +5,7 @@ from tests.unit.sched.router.views import llm, report
 
 from headway.core.errors import ConfigError
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
-from headway.core.reports import PrefixFigures
+from headway.core.reports import PrefixFigures, StepCoefficients
 from headway.core.request import LlmRequest, Request, TextRequest
 from headway.core.units import NS_PER_S, Ns
 from headway.sched.policies import routing_policy
@@ -44,6 +44,17 @@ def test_forecasts_queue_and_prefill_at_the_learned_rate() -> None:  # SPEC A2, 
     by_name = {c.replica: c for c in made.forecast(llm("req-1", prompt=100), 0)}
     assert by_name[A].seconds == pytest.approx(0.6)
     assert (by_name[B].seconds, by_name[B].confidence) == (0.0, 0.0)
+
+
+def test_a_first_token_takes_no_less_than_the_step_that_makes_it() -> None:  # SPEC A2, A7
+    cost = StepCoefficients(base_ns=30e6, row_ns=2e6, kv_ns=0.0, token_ns=1e6, pair_ns=1e4)
+    made = router(a={"prefill_tokens_per_s": 1000.0, "running": 3, "step_cost": cost})
+
+    def seconds(prompt: int) -> float:
+        return next(c.seconds for c in made.forecast(llm("req-1", prompt=prompt), 0) if c.replica == A)
+
+    assert seconds(10) == pytest.approx(0.030 + 3 * 0.002 + 10 * 0.001 + 50 * 1e-5)  # and not 10 tokens at the rate
+    assert seconds(1000) == pytest.approx(0.030 + 3 * 0.002 + 1000 * 0.001 + 500_000 * 1e-5)
 
 
 def test_confidence_falls_with_the_age_of_a_busy_replicas_report() -> None:  # SPEC A5
