@@ -162,6 +162,22 @@ class WarmShape(msgspec.Struct, frozen=True, gc=False):
         return f"{self.width}x{self.height}" + (f", {self.frames} frames" if self.frames > 1 else "")
 
 
+class DenoiseAbilities(msgspec.Struct, frozen=True):
+    """What requests a diffusion replica can run, as its model was configured."""
+
+    makes_videos: bool = False  # and no pictures
+    edits: bool = False  # takes a picture to start from
+    masks: bool = False  # and a mask
+    image_prompts: bool = False
+    negative_prompts: bool = True  # False: guidance is an input of the model, there is no second pass
+    chunks: bool = False  # of streaming sessions
+    sizes: tuple[tuple[int, int], ...] = ()  # height and width of all that it makes; empty: any within what follows
+    multiple: int = 1  # of each side, in pixels
+    side_min: int = 1
+    pixels_max: int = 1 << 62  # of one picture or frame
+    frame_stride: int = 1  # a video has k * stride + 1 frames
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -198,6 +214,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     denoise_memory: DenoiseMemory | None = None  # of a diffusion replica that tells what its work holds
     warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told
     refuses_new: bool = False  # of a diffusion replica: it takes no shape that is not warm
+    abilities: DenoiseAbilities | None = None  # of a diffusion replica; None: not told
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from headway.adapters.gateway.pictures.sizes import frames_of
 from headway.adapters.gateway.ports import ModelCard, PictureCard
-from headway.core.reports import DenoiseCoefficients, DenoiseMemory
+from headway.core.reports import DenoiseAbilities, DenoiseCoefficients, DenoiseMemory
 from headway.core.request import DenoiseShape
 from headway.engines.synthetic.denoise import DenoiserParams
 from headway.live.adapter_paths import absolute
@@ -149,7 +149,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
     """What replica number `place` of it runs, `sharers` of any model on one device. It warms the shapes of its own pool
     before it is ready."""
     cost, pool, probes, scheduler = believed_cost(model), _pool_of(model, place), probes_of(model), model.scheduler
-    stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps)
+    stock = Stock(tuple(shape for shape, _ in probes.batches), probes.form, probes.fps, abilities=_abilities(model))
     if pool is not None:
         own = tuple(batch for batch in probes.batches if pool.takes(batch[0]))
         probes = msgspec.structs.replace(probes, batches=own)
@@ -181,6 +181,25 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
         ),
         probes=probes if probes.batches else None,
         stock=stock,
+    )
+
+
+def _abilities(model: DiffusionSettings) -> DenoiseAbilities:
+    """What the router knows of it, the same as the gateway's card says."""
+    looks = picture_card(model, 0).pictures
+    assert looks is not None  # of every model here
+    return DenoiseAbilities(
+        makes_videos=looks.fps > 0,
+        edits=looks.edits,
+        masks=looks.masks,
+        image_prompts=looks.image_prompt_scale is not None,
+        negative_prompts=looks.passes > 1,
+        chunks=bool(chunks_of(looks)),
+        sizes=tuple(sides_of(size) for size in looks.sizes),
+        multiple=looks.multiple,
+        side_min=looks.side_min,
+        pixels_max=looks.pixels_max,
+        frame_stride=looks.frame_stride,
     )
 
 

@@ -96,13 +96,13 @@ class Gate:
     def _here(self, request: Request, at_ns: Ns) -> Judged:
         candidates, policy = self._router.forecast(request, at_ns), self._admissions.of(request.model)
         if not candidates and isinstance(request, DiffusionRequest) and (why := self._lacking(request)) is not None:
-            return Judged(Verdict("reject", "memory", ErrorOut(400, "unservable", why, waiting_helps=False)), ())
+            return Judged(Verdict("reject", "unservable", ErrorOut(400, "unservable", why, waiting_helps=False)), ())
         load = self._load(request, candidates, at_ns, looks_ahead="outlook" in policy.needs)
         return Judged(policy.decide(request, candidates, load, at_ns), candidates)
 
     def _lacking(self, request: DiffusionRequest) -> str | None:
-        """Why no replica of its model that is there will ever have the memory for it, by the one with most room; None:
-        one has, or nobody can tell. Replicas whose pool is for other sizes count too: they may move."""
+        """Why no replica of its model that is there will ever run it, by the one with most room; None: one will, or
+        nobody can tell. Replicas whose pool is for other sizes count too: they may move."""
         reports = [replica.report for replica in self._router.replicas.values()]
         own = [report for report in reports if report is not None and request.model in (report.model, *report.models)]
         told = [(_room(report), report.replica, lacking(report, request)) for report in own]

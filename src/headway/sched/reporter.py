@@ -11,6 +11,7 @@ from headway.core.ids import NodeId, TimerId
 from headway.core.ledger import AccountView
 from headway.core.messages import Report
 from headway.core.reports import (
+    DenoiseAbilities,
     DenoiseCoefficients,
     DenoiseMemory,
     KvEvents,
@@ -151,6 +152,7 @@ class Identity(msgspec.Struct, frozen=True):
     incarnation: int
     role: str
     model: str
+    abilities: DenoiseAbilities | None = None
 
 
 class Reporter:
@@ -213,6 +215,7 @@ class Reporter:
             denoise_memory=numbers.memory,
             warm=numbers.warm,
             refuses_new=numbers.refuses_new,
+            abilities=identity.abilities,
         )
         self._send(report, out)
         if running and not self.is_timer_set:  # the next step changes something

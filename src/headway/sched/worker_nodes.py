@@ -240,10 +240,10 @@ class DiffusionNode:
         stock: Stock | None = None,
     ) -> None:
         """`stock`: the shapes of its model, those of other pools included."""
-        self._id = member.node
-        identity = Identity(member.node, member.incarnation, "diffusion", model)
+        self._id, stock = member.node, stock or Stock()
+        identity = Identity(member.node, member.incarnation, "diffusion", model, stock.abilities)
         reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
-        self.worker = DiffusionWorker(machine, reporter, stock or Stock())
+        self.worker = DiffusionWorker(machine, reporter, stock)
 
     @property
     def id(self) -> NodeId:

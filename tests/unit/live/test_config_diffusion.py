@@ -103,6 +103,25 @@ def test_a_model_needs_a_folder_with_a_pipeline(fields: str, tmp_path: Path) -> 
 
 
 # SPEC F1
+# SPEC F1
+def test_the_router_is_told_of_each_replica_what_its_model_can_do() -> None:
+    film = DiffusionSettings(name="a", engine="synthetic", size="64x64", fps=4, edits=False, frame_stride=4)
+    told = diffusion_spec(film).stock.abilities
+    assert told is not None
+    assert (told.makes_videos, told.edits, told.image_prompts, told.chunks, told.frame_stride) == (
+        True,
+        False,
+        False,
+        False,
+        4,
+    )
+    still = diffusion_spec(
+        DiffusionSettings(name="a", engine="synthetic", sizes=("64x96",), guided_passes=1)
+    ).stock.abilities
+    assert still is not None
+    assert (still.makes_videos, still.negative_prompts, still.sizes) == (False, False, ((96, 64),))
+
+
 def test_an_adapter_is_told_to_clients_and_to_the_replica(tmp_path: Path) -> None:
     weights, encoder = tmp_path / "ip.safetensors", tmp_path / "encoder"
     model = DiffusionSettings(name="a", folder="x", size="64x64", ip_adapter=str(weights), image_prompt_scale=0.5)

@@ -11,7 +11,7 @@ from headway.core.events import ClientGone
 from headway.core.evidence import WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId
 from headway.core.messages import Artifacts, Cancel, Finished, Refused, Submit
-from headway.core.reports import DenoiseMemory, WarmShape
+from headway.core.reports import DenoiseAbilities, DenoiseMemory, WarmShape
 from headway.core.request import Content, DiffusionRequest, FinishReason, Slo
 from headway.cost.diffusion import left_ns
 from headway.sched.admission.quota import GpuSeconds, Quota
@@ -121,6 +121,30 @@ def test_a_chunk_of_a_session_stays_with_the_model_whose_latents_it_goes_on_from
     (end,) = made.ends()
     assert end.error is not None
     assert (end.error.code, made.sent(Submit)) == ("slo_unattainable", [])
+
+
+@pytest.mark.parametrize("way", ["fallbacks", "transfers_to"])
+def test_no_other_model_answers_that_cannot_do_what_is_asked(way: str) -> None:  # SPEC F1, F5
+    made = desk(FrontConfig(admission=PREDICTIVE, routes={"m": RouteConfig(**{way: ("plain", "able")})}), 100_000_000)
+    quick = replace(SLOW, steps=4)
+    for node, model, shown in (("rep-b", "plain", False), ("rep-c", "able", True)):
+        made.join(node)
+        told = DenoiseAbilities(image_prompts=shown)
+        made.report(node, role="diffusion", model=model, denoise_cost=quick, abilities=told)
+    made.arrive(replace(late("model"), image_prompts=1))
+    (admitted,) = [effect for effect in made.last if isinstance(effect, Admitted)]
+    assert admitted.degraded == (("model", "able"), ("steps", 4))
+    assert [node for node, _ in made.sent(Submit)] == ["rep-c"]
+
+
+def test_what_no_replica_of_its_model_can_do_is_refused_and_not_kept_waiting() -> None:  # SPEC F1
+    made = desk()
+    made.report("rep-a", role="diffusion", model="m", denoise_cost=SLOW, abilities=DenoiseAbilities())
+    made.arrive(picture("req-1", content=Content(pictures=(b"x",))))
+    (end,) = made.ends()
+    assert end.error is not None
+    assert (end.error.status, end.error.code) == (400, "unservable")
+    assert "m takes no pictures to start from" in end.error.message
 
 
 def test_another_model_that_would_be_late_too_is_no_answer() -> None:

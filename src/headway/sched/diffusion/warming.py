@@ -7,6 +7,7 @@ import msgspec
 
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.reports import DenoiseAbilities
 from headway.core.request import Content, DenoiseShape, DiffusionRequest
 
 STEPS: Final = 2  # of a request that prepares, unless told otherwise
@@ -20,6 +21,7 @@ class Stock(msgspec.Struct, frozen=True):
     form: str = "png"  # mp4 of a model that makes videos
     fps: int = 0
     pixels_fit: int | None = None  # of a request, that its memory allows; None: nobody knows
+    abilities: DenoiseAbilities | None = None  # what its model can be asked for; None: nobody knows
 
 
 def warming(stock: Stock, shape: DenoiseShape, pictures: int, number: int, steps: int = STEPS) -> DiffusionRequest:

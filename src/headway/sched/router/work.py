@@ -15,6 +15,7 @@ from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits, shortage
 from headway.cost.first_runs import cold_ns, cold_refusal, is_cold
+from headway.sched.router.abilities import unable
 from headway.sched.router.protocol import ReplicaView, Scored
 
 KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
@@ -101,19 +102,24 @@ class PendingWork:
 
 
 def takes(report: ReplicaReport, request: Request) -> bool:
-    """True when a picture is of the sizes that the replica's pool is for (SPEC F5), and fits in its memory."""
+    """True when a picture is of the sizes that the replica's pool is for (SPEC F5), fits in its memory, and asks for
+    nothing that its model cannot do (SPEC F1)."""
     if not isinstance(request, DiffusionRequest):
         return True
     least, most = report.pixels
     pixels = request.height * request.width * request.frames
     is_of_pool = least <= pixels and (most is None or pixels <= most)
     is_refused = report.refuses_new and not request.begun and is_cold(report.warm, request.shape)
-    return is_of_pool and not is_refused and fits(report.denoise_memory, report.denoise_cost, request)
+    if not is_of_pool or is_refused or unable(report.abilities, request) is not None:
+        return False
+    return fits(report.denoise_memory, report.denoise_cost, request)
 
 
 def lacking(report: ReplicaReport, request: DiffusionRequest) -> str | None:
-    """Why the request does not fit in the replica's memory, or is of a shape that it does not take; None: it does and
-    is, or nobody can tell."""
+    """Why the request does not fit in the replica's memory, or is nothing that it takes; None: it fits and is, or
+    nobody can tell."""
+    if (why := unable(report.abilities, request)) is not None:
+        return f"request {request.id} cannot run on {report.replica}: {report.model} {why}"
     if report.refuses_new and not request.begun and (why := cold_refusal(report.warm, request)) is not None:
         return why
     memory, cost = report.denoise_memory, report.denoise_cost

@@ -24,13 +24,12 @@ class ImagePrompt(msgspec.Struct, frozen=True):
     scale: float
 
     def beside(self, request: DiffusionRequest) -> DiffusionRequest:
-        """The request with it. A smaller model that answers instead would know nothing of the picture."""
+        """The request with it."""
         return msgspec.structs.replace(
             request,
             image_prompts=1,
             image_prompt_scale=self.scale,
             content=msgspec.structs.replace(request.content, image_prompts=(self.picture,)),
-            allow_degrade=tuple(name for name in request.allow_degrade if name != "model"),
         )
 
 
