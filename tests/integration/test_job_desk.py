@@ -208,6 +208,38 @@ def test_a_job_waits_for_an_object_store_that_is_away_and_has_failed_nothing(tmp
     on_desk(tmp_path, test, settings(tmp_path, attempts_max=1))
 
 
+# SPEC H3, H6
+def test_a_job_whose_last_attempt_still_ends_its_step_is_not_submitted_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The front takes an id once at a time, and a step of a large video is long: the job goes back into the line,
+    which counts as no failure, and is begun here once the step is over."""
+    monkeypatch.setattr("headway.live.jobs_spent._LET_GO_S", 0.01)
+
+    async def test(rig: Rig) -> None:
+        records: list[EvidenceRecord] = []
+        observe, rig.painter.record = rig.painter.record, records.append  # its replica says nothing yet
+        rig.painter.hold(7)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 70)
+        await rig.jobs.pause("video_1", TENANT)
+        await rig.until(_is(lambda: bool(records)), "it stopped")
+        rig.painter.hold(None)
+        await rig.jobs.resume("video_1", TENANT)
+
+        async def tried() -> bool:
+            return (await rig.view("video_1")).attempts >= 3
+
+        await rig.until(tried, "it is tried again")
+        assert len(rig.painter.submitted) == 1
+        rig.painter.record = observe
+        observe(records[0])
+        assert (await rig.over("video_1")).status == "completed"
+        assert len(rig.painter.submitted) == 2
+
+    on_desk(tmp_path, test, settings(tmp_path, attempts_max=1))
+
+
 def _spoil(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 

@@ -151,9 +151,11 @@ class JobRuns:
             return Outcome("unfit", BAD_CHECKPOINT, f"its checkpoint at step {row.begun} is not in the object store")
         if checkpoint is not None and found.checkpoint is not None:
             attempt.checkpoints.append(found.checkpoint)
-        await self.spending.let_go(row.job)
+        is_free = await self.spending.let_go(row.job)
         if attempt.is_stopped:
             return Outcome("interrupted")
+        if not is_free:
+            return Outcome("refused", "busy", "its attempt before this one still ends its step here")
         request = self._placed(found, attempt, checkpoint)
         stream = self._front.submit(request, request.arrived_ns, request.arrived_ns)
         attempt.is_submitted = True

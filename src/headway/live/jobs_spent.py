@@ -28,15 +28,18 @@ class Spending:
         self._open: dict[RequestId, Attempt] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def let_go(self, job: RequestId) -> None:
-        """Return when no earlier attempt of it has a request at the front, which takes an id once at a time; a replica
-        that does not answer is given up by the front sooner than here."""
-        while (earlier := self._open.get(job)) is not None:
-            try:
-                async with asyncio.timeout(_LET_GO_S):
-                    await earlier.is_let_go.wait()
-            except TimeoutError:
-                del self._open[job]
+    async def let_go(self, job: RequestId) -> bool:
+        """Wait until no earlier attempt of it has a request at the front, which takes an id once at a time. False: its
+        replica is still at a step of it, after a while."""
+        earlier = self._open.get(job)
+        if earlier is None:
+            return True
+        try:
+            async with asyncio.timeout(_LET_GO_S):
+                await earlier.is_let_go.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def submitted(self, attempt: Attempt) -> None:
         """Its request is at the front from now on."""

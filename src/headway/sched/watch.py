@@ -19,7 +19,7 @@ class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     first_token_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0  # after a dispatch without any answer to it
     replica_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0  # of a replica of ours that streams, about anything at all
-    stop_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # a replica told to stop a request is waited for so long
+    stop_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # who is told to stop is waited for; pictures: + 2 x its work
 
 
 class Watch:
@@ -67,14 +67,16 @@ class Watch:
         """How long its owner has owed a word that should have come; None: it may still take its time.
 
         `work_ns`: what a diffusion replica had to do when it was last heard. It says nothing while denoise steps run,
-        and pictures may wait for a video: silence counts from when twice that should be over.
+        and pictures may wait for a video: silence counts from when twice that should be over. One that is told to stop
+        goes on with its step, and says then what that took.
         """
         owner = tracked.owner
         if owner is None:
             return None
+        is_diffusion = isinstance(tracked.request, DiffusionRequest)
         if tracked.is_over:
-            since_ns, limit_ns = tracked.stopped_ns, self._stop_ns
-        elif isinstance(tracked.request, DiffusionRequest):
+            since_ns, limit_ns = tracked.stopped_ns, self._stop_ns + (2 * work_ns if is_diffusion else 0)
+        elif is_diffusion:
             since_ns, limit_ns = max(self.heard.get(owner, 0), tracked.sent_ns), self._first_ns + 2 * work_ns
         elif not tracked.is_streaming:
             since_ns, limit_ns = tracked.sent_ns, self._first_ns

@@ -9,7 +9,7 @@ from tests.unit.sched.router.views import llm
 from headway.core.decisions import Decision
 from headway.core.effects import Record
 from headway.core.events import ClientGone
-from headway.core.evidence import WorkerMarks
+from headway.core.evidence import EvidenceRecord, WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, Reserve, Reserved, TakeOver, TakeOverAck
 from headway.core.reports import DenoiseCoefficients
@@ -494,6 +494,26 @@ def test_a_replica_that_never_confirms_a_cancel_holds_nothing() -> None:  # vllm
     desk.now_ns = 8 * NS_PER_S
     desk.fire("watch")
     assert desk.levels() == ZERO
+    assert desk.node.book.requests == {}
+
+
+# SPEC H6
+def test_a_replica_that_ends_a_long_step_of_a_picture_that_was_cancelled_says_what_it_took() -> None:
+    """A step of a large video takes longer than `stop_s`: its record waits for it, and is closed once."""
+    desk = Desk(silent(stop_s=3))
+    cost = DenoiseCoefficients(0.0, 0.0, 1e9, 0.0)
+    desk.report("rep-a", role="diffusion", model="m", denoise_cost=cost, queued_work_ns=20 * NS_PER_S)
+    desk.arrive(picture("req-1", steps=5, size=16, model=ModelId("m")))
+    desk.now_ns = 5 * NS_PER_S
+    desk.event(ClientGone(desk.now_ns, "t", REQ))
+    desk.fire("close:req-1")
+    desk.now_ns = (5 + 3 + 2 * 25) * NS_PER_S - 1
+    desk.fire("watch")
+    assert "req-1" in desk.node.book.requests
+    took = WorkerMarks(NodeId("rep-a"), 0, steps=1, device_ns=40 * NS_PER_S)
+    said = desk.message("rep-a", Finished(REQ, 1, FinishReason.CANCELLED, 0, took))
+    records = [effect.entry for effect in said if isinstance(effect, Record)]
+    assert [entry.device_ms for entry in records if isinstance(entry, EvidenceRecord)] == [40_000.0]
     assert desk.node.book.requests == {}
 
 
