@@ -1,10 +1,15 @@
-"""Streaming sessions against `headway serve` over real sockets, from the synthetic engine (SPEC H5)."""
+"""Streaming sessions against `headway serve` over real sockets, from the synthetic engine (SPEC H5).
+
+The server has two gateway processes: a connection may come to either of them, and so may the requests about a session.
+"""
 
 import base64
+import contextlib
 import io
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -24,6 +29,8 @@ SETS = (
     f"diffusion=[{{name='{FAST}', {CHUNKED}, fps=40, steps=4, synthetic={{step_ms=5, megapixel_ms=0}}}},"
     f" {{name='{SLOW}', {CHUNKED}, fps=4, steps={STEPS}, synthetic={{step_ms=50, megapixel_ms=0}}}}]",
     "server.shutdown_s=1",
+    "server.processes=2",
+    "upstreams=[{name='nobody', url='http://127.0.0.1:9', kind='vllm'}]",  # what is spread over processes
 )
 Event = dict[str, object]
 STREAMS: list["Stream"] = []  # to be closed
@@ -69,14 +76,47 @@ class Stream:
         return json.loads(body)["steps_done"] if status == 200 else None
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sessions")
+
+
+@pytest.fixture(scope="module")
+def running(state: Path) -> Iterator[Server]:
     sets = [part for one in SETS for part in ("--set", one)]
-    with serve(*sets, HEADWAY_STATE=str(tmp_path)) as started:
+    with serve(*sets, HEADWAY_STATE=str(state)) as started:
         yield started
-        while STREAMS:
-            STREAMS.pop().leave()
         assert not [line for line in started.errors if "Traceback" in line], started.errors
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """Each test leaves nothing behind, and all that it used is metered once: as the ledger's meter has it."""
+    yield running
+    while STREAMS:
+        STREAMS.pop().leave()
+    if running.process.poll() is None:
+        nothing_is_held(running)
+        until(
+            lambda: spent_s(running) == pytest.approx(ledger_s(running), abs=1e-4),
+            lambda: f"metered: {spent_s(running)} s, the ledger says {ledger_s(running)} s",
+        )
+
+
+def usage(server: Server, model: str) -> tuple[int, int, float]:
+    """Frames, requests and device seconds so far."""
+    rows = [row for row in json.loads(server.call("/v1/usage")[1])["data"] if row["model"] == model]
+    names = ("frames", "requests", "gpu_seconds")
+    frames, requests, gpu_s = (sum(row[name] for row in rows) for name in names)
+    return frames, requests, gpu_s
+
+
+def spent_s(server: Server) -> float:
+    return sum(usage(server, model)[2] for model in (FAST, SLOW))
+
+
+def ledger_s(server: Server) -> float:
+    return sum(one["used"] for one in server.accounts() if one["name"].endswith("/gpu_seconds")) / 1e6
 
 
 def films(events: list[Event]) -> list[bytes]:
@@ -89,17 +129,27 @@ def nothing_is_held(server: Server) -> None:
 
 
 def deleted(server: Server, session: str) -> None:
+    assert delete_of(server, session) == 200
+
+
+def delete_of(server: Server, session: str) -> int:
     http = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
     http.request("DELETE", f"{SESSIONS}/{session}")
     answer = http.getresponse()
-    assert (answer.status, json.loads(answer.read())["deleted"]) == (200, True)
+    assert answer.status != 200 or json.loads(answer.read())["deleted"] is True
     http.close()
+    return answer.status
 
 
 def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -> None:
     # SPEC H5, H6, I1
     card = json.loads(server.call(f"/v1/models/{FAST}")[1])
     assert "video" in card["modalities"]
+    before = usage(server, FAST)
+    asked = {"endpoint": SESSIONS, "body": {"model": FAST, "prompt": "a red circle", "seconds": 1.0}}
+    estimate = json.loads(server.call("/v1/estimates", asked)[1])
+    assert (estimate["chunks"], estimate["frames"], estimate["realtime"]) == (10, 40, True)
+    assert estimate["gpu_seconds"] == pytest.approx(10 * 4 * 0.005, rel=0.5)
     twice, spent = [], []
     for _ in range(2):
         stream = Stream(server, FAST, seconds=1.0)
@@ -120,9 +170,8 @@ def test_a_session_is_made_played_metered_and_made_again_alike(server: Server) -
     assert len(set(twice[0])) == 10
 
     def metered() -> bool:
-        rows = json.loads(server.call("/v1/usage")[1])["data"]
-        used = [(row["model"], row["frames"], row["requests"]) for row in rows]
-        return used == [(FAST, 80, 2)] and rows[0]["gpu_seconds"] == pytest.approx(sum(spent))  # each chunk once
+        frames, requests, gpu_s = (now - then for now, then in zip(usage(server, FAST), before, strict=True))
+        return (frames, requests) == (80, 2) and gpu_s == pytest.approx(sum(spent))  # each chunk once
 
     until(metered, lambda: f"all frames are metered: {server.call('/v1/usage')[1]!r}")
     text = server.call("/metrics")[1].decode()
@@ -151,6 +200,8 @@ def test_who_ends_a_session_or_leaves_it_stops_the_device_within_a_step(server: 
     until(lambda: any(one["running"] for one in json.loads(server.call("/v1/replicas")[1])["data"]), "it runs")
     if how == "ended":
         deleted(server, stream.id)
+        again = delete_of(server, stream.id)
+        assert again in (200, 404)  # it may not be over yet
         *_, completed, end = stream.rest()
         assert (completed["reason"], completed["chunks"], end) == ("stopped", 0, {})
     else:
@@ -177,15 +228,41 @@ def test_a_chunk_whose_replica_is_killed_is_made_again_with_the_same_bytes(serve
     nothing_is_held(server)
 
 
-def test_a_server_that_stops_tells_its_sessions(server: Server) -> None:
-    # SPEC H5, A11
-    stream = Stream(server, SLOW)
+def test_every_process_knows_every_session_and_the_limit_holds_over_all(server: Server) -> None:
+    # SPEC H5, A8
+    streams = [Stream(server, SLOW) for _ in range(8)]
+    for number, stream in enumerate(streams):
+        for _ in range(3):  # each on a connection of its own
+            status, view = server.call(f"{SESSIONS}/{stream.id}")
+            assert (status, json.loads(view)["id"]) == (200, stream.id)
+            status, _ = server.call(f"{SESSIONS}/{stream.id}", {"prompt": f"words {number}"})
+            assert status == 200
+    assert len(json.loads(server.call(SESSIONS)[1])["data"]) == 8
+    for _ in range(6):
+        status, refused = server.call(SESSIONS, {"model": SLOW, "prompt": "x"})
+        assert (status, json.loads(refused)["error"]["code"]) == (429, "quota_exceeded")
+    for stream in streams:
+        deleted(server, stream.id)
+        *_, completed, end = stream.rest()
+        assert (completed["reason"], end) == ("stopped", {})
+
+
+def test_a_server_that_stops_tells_its_sessions(server: Server, state: Path) -> None:
+    """The last test of this server: what was being made until its end is metered too."""
+    # SPEC H5, H6, A11
+    before_s = spent_s(server)
+    streams = [Stream(server, SLOW) for _ in range(6)]
+    until(lambda: any(one["running"] for one in json.loads(server.call("/v1/replicas")[1])["data"]), "one runs")
     server.process.send_signal(signal.SIGTERM)
-    *_, error, end = stream.rest()
-    assert isinstance(error["error"], dict)
-    assert error["error"]["code"] == "shutting_down"
-    assert end == {"type": None}
+    for stream in streams:
+        *_, error, end = stream.rest()
+        assert isinstance(error["error"], dict), "whichever process its connection came to"
+        assert error["error"]["code"] == "shutting_down"
+        assert end == {"type": None}
     assert server.end() == 0
+    with contextlib.closing(sqlite3.connect(state / "jobs.db")) as table:
+        ((device_ns,),) = table.execute("SELECT sum(device_ns) FROM usage").fetchall()
+    assert device_ns / 1e9 > before_s
 
 
 @pytest.mark.skipif(find_spec("diffusers") is None, reason="diffusers is not installed: no real engine")

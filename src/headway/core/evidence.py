@@ -201,5 +201,5 @@ def evidence_record(front: FrontMarks, worker: WorkerMarks | None) -> EvidenceRe
         ended_ns=front.ended_ns,
         model=front.model,
         prompt_tokens=front.prompt_tokens,
-        device_ms=ms_from_ns(worker.device_ns) if worker is not None and ran else None,
+        device_ms=ms_from_ns(worker.device_ns) if worker is not None and (ran or worker.device_ns) else None,
     )

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 BEAT_S: Final = 1.0
 UPSTREAMS_WAIT_S: Final = 5.0  # for their first health checks
+SPLICED_S: Final = 1.5  # for the main process to end its answers over our connections, once the time of a stop is over
 
 
 class _Outlet:
@@ -117,6 +118,8 @@ class RelayFront:
             receiver.result()
         if self._over.done():
             self._over.result()
+        if http.done() and not receiver.done():
+            await _spliced_end(server)
         self._news.flush()
         await self._upstreams.stop()
         self._driver.close()
@@ -172,6 +175,16 @@ class RelayFront:
         if request is not None:
             message = f"request {request}: {type(error).__name__} inside Headway; the log has the story"
             self._relaying.end(End(request, FinishReason.LOST, ErrorOut(500, "internal_error", message)))
+
+
+async def _spliced_end(server: HttpServer) -> None:
+    """Clients of the main process get their last words through here: it cuts them off when we would."""
+    try:
+        async with asyncio.timeout(SPLICED_S):
+            while any(isinstance(one, Splice) for one in server.server_state.connections):
+                await asyncio.sleep(0.02)  # uvicorn has no event for it
+    except TimeoutError:
+        log.warning("connections of the main process did not end in %g s", SPLICED_S)
 
 
 def _arrived(frame: Envelope) -> Callable[[int], Event]:

@@ -115,6 +115,12 @@ def test_what_does_not_apply_is_none_and_what_was_measured_zero_is_zero() -> Non
     assert evidence_record(front(), worker(host_ns=0)).overlap_ratio is None
 
 
+def test_a_request_that_ended_within_its_first_step_tells_the_time_that_it_took_from_the_device() -> None:
+    # SPEC H6, I1
+    assert evidence_record(front(), worker(steps=0, device_ns=50_000_000)).device_ms == 50.0
+    assert evidence_record(front(), worker(steps=0, device_ns=0)).device_ms is None
+
+
 def test_model_load_is_a_segment_of_its_own() -> None:
     record = evidence_record(front(model_load_ns=40 * MS, dispatched_ns=144 * MS, cold_start=True), worker())
     assert record.segments["model_load"] == 40.0
