@@ -39,6 +39,9 @@ def plan_page(title: str, result: PlanResult) -> str:
         words = {True: "the search agrees", False: "the search disagrees", None: "nothing to compare"}
         items = [f"{rule.condition}: {rule.choice}. <b>{words[rule.agrees]}</b>" for rule in result.rules]
         parts.append(f"<h2>Rule of thumb</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>")
+    for plan in result.stages:
+        stages = [(one.stage, one.where, one.reason) for one in plan.stages]
+        parts.append(f"<h2>Stages of {escape(plan.words)}</h2>{_table(('stage', 'where', 'why'), stages, words=3)}")
     if result.refused:
         rows = [(one.name, one.reason) for one in result.refused]
         parts.append(f"<h2>Not tried</h2>{_table(('layout', 'why'), rows, words=2)}")

@@ -39,6 +39,9 @@ def text(result: PlanResult) -> str:
         lines += ["", "rule of thumb (a starting point, not an answer)"]
         words = {True: "the search agrees", False: "the search disagrees", None: "nothing to compare"}
         lines += [f"  {rule.condition}: {rule.choice}; {words[rule.agrees]}" for rule in result.rules]
+    for plan in result.stages:
+        lines += ["", f"stages of {plan.words}"]
+        lines += [f"  {one.stage}: {one.where} ({one.reason})" for one in plan.stages]
     lines += ["", f"{result.runs} runs, seeds {', '.join(map(str, result.seeds))}, the same for all", *result.notes]
     return "\n".join(lines)
 

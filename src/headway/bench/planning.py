@@ -14,6 +14,7 @@ from headway.sim.plan_load import Load, load_of
 from headway.sim.plan_params import PlanParams
 from headway.sim.plan_pictures import PictureSpace
 from headway.sim.plan_rule import Rule, rules
+from headway.sim.plan_stages import StagePlan, stage_plans
 from headway.sim.pools import PoolParams
 from headway.sim.scenario import Scenario
 
@@ -67,6 +68,7 @@ class PlanResult(msgspec.Struct, frozen=True):
     seeds: tuple[int, ...] = ()
     curves: dict[str, tuple[tuple[int, float], ...]] = {}  # by layout: devices and attainment, longer load
     notes: tuple[str, ...] = ()
+    stages: tuple[StagePlan, ...] = ()  # of a diffusion model
 
     @property
     def best(self) -> Row | None:
@@ -138,7 +140,7 @@ class Planner:
         plan, search = self.plan, self.search
         rows = [_row(answer) for answer in search.answers.values()]
         order = {"proven": 0, "not proven": 1, "lost": 2, "pruned": 2, "fails": 3}
-        best = None if search.best is None else search.best.layout.name
+        best = None if self._best is None else self._best.name
 
         def key(row: Row) -> tuple[int, int, float, float, str]:
             price = row.devices if plan.objective == "devices" else row.usd_per_h
@@ -157,11 +159,15 @@ class Planner:
             seeds=plan.seeds,
             curves=self.trials.curves(),
             notes=tuple(self._notes()),
+            stages=tuple(stage_plans(self.base, plan, self.load, self.templates[0], self._best)),
         )
 
     def _rules(self) -> list[Rule]:
-        best = self.search.best
-        return rules(self.templates[0], self.base, self.load, self.layouts, None if best is None else best.layout)
+        return rules(self.templates[0], self.base, self.load, self.layouts, self._best)
+
+    @property
+    def _best(self) -> Layout | None:
+        return None if self.search.best is None else self.search.best.layout
 
     def _notes(self) -> list[str]:
         if isinstance(self.space, Space):
@@ -191,6 +197,8 @@ def _space(base: Scenario, plan: PlanParams, load: Load, templates: Sequence[Poo
         if len(templates) > 1:
             raise ConfigError(f"several pools serve {templates[0].model}; a plan of a diffusion model begins with one")
         return PictureSpace(base, plan, load, templates[0])
+    if plan.models > 1:
+        raise ConfigError(f"plan.models = {plan.models} is of diffusion models, and {templates[0].model} is none")
     return Space(base, plan, load, templates)
 
 

@@ -26,6 +26,11 @@ class Advice(msgspec.Struct, frozen=True):
     is_split: bool
     reason: str
 
+    @property
+    def where(self) -> str:
+        """For people."""
+        return "split: processes of its own on other devices" if self.is_split else "monolith: with the denoiser"
+
 
 def advise(
     model: DiffusionModel, device: Device, run: Execution, shape: DenoiseShape, models: int = 1, share: float = 0.9

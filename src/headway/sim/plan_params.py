@@ -37,6 +37,7 @@ class PlanParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     dp: Counts = (1,)  # attention ranks inside a replica, of models with experts
     ep: Counts = (1,)  # ranks that experts lie over
     sp: Counts = (1,)  # sequence-parallel devices, of diffusion models
+    models: Count = 1  # that one request passes, as an LLM, a denoiser and speech; of diffusion models
     chunk: Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)] = ()  # prompt tokens of a chunk; unset: the pool's
     splits: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()  # P:D replicas, as 2:1; unset: any
     devices_max: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64  # of an answer

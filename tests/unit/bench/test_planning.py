@@ -1,6 +1,7 @@
 """Whole plans over small scenarios. SPEC J5."""
 
 from collections.abc import Callable
+from html import escape
 from itertools import product
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from tests.unit.bench.plans import OPEN, catalogued, linear, load
 
+from headway.bench.plan_report import plan_page
 from headway.bench.plan_run import Tried, run
 from headway.bench.plan_text import text
 from headway.bench.planning import Planner, PlanResult
@@ -282,3 +284,53 @@ def test_a_diffusion_pool_is_planned_too() -> None:
     assert result.best is not None
     assert 4 <= result.best.devices <= 8
     assert "devices at load 1" in text(result)
+
+
+# SPEC G1: the three rules of seed 003 5, from what `headway plan` prints
+@pytest.mark.parametrize(
+    ("model", "shape", "models", "split"),
+    [
+        ("FLUX.1-dev", PictureShape(height=1024, width=1024, steps=28), 1, {"text_encode": False, "vae_decode": False}),
+        ("Wan2.1-14B", PictureShape(height=720, width=1280, frames=81), 1, {"text_encode": False, "vae_decode": True}),
+        ("FLUX.1-dev", PictureShape(height=1024, width=1024, steps=28), 2, {"text_encode": True, "vae_decode": True}),
+    ],
+)
+def test_the_stages_are_placed_with_a_reason(
+    model: str, shape: PictureShape, models: int, split: dict[str, bool]
+) -> None:
+    pool = PoolParams(kind="diffusion", model=model, hardware=Hardware(device="H100-SXM"))
+    small = PictureShape(height=256, width=256)
+    asks = Diffusion(count=20, arrivals=Poisson(rate_per_s=0.1), shapes=(small, shape), slo=SloParams(e2e_ms=9e6))
+    plan = PlanParams(devices_max=16, models=models, devices=("H100-SXM",))
+    result = Planner(Scenario(pools=(pool,), workload=(asks,), front=OPEN, plan=plan), Sweep(Store(None), 1)).answer()
+    (stages,) = result.stages
+    assert {one.stage: one.is_split for one in stages.stages} == split
+    assert (stages.shape.height, stages.shape.width, stages.shape.frames) == (shape.height, shape.width, shape.frames)
+    words, page = text(result), plan_page("x", result)
+    frames = ", 81 frames" if shape.frames > 1 else ""
+    assert f"\nstages of {model} on H100-SXM, {shape.width}x{shape.height}{frames}\n" in words
+    for one in stages.stages:
+        where = "split: processes of its own on other devices" if one.is_split else "monolith: with the denoiser"
+        assert f"  {one.stage}: {where} ({one.reason})\n" in words
+        assert where in page
+        assert escape(one.reason) in page
+
+
+def test_stages_are_of_the_answers_device_alone() -> None:  # SPEC G1
+    pool = PoolParams(kind="diffusion", model="SD3.5-large", hardware=Hardware(device="RTX-4090"))
+    pictures = Diffusion(
+        count=20,
+        arrivals=Poisson(rate_per_s=0.1),
+        shapes=(PictureShape(height=512, width=512),),
+        slo=SloParams(e2e_ms=60_000.0),
+    )
+    plan = PlanParams(devices=("RTX-4090", "H100-SXM"), seeds=(1, 2), confirm=1.0, confirm_runs=2)
+    _, result = planned(Scenario(pools=(pool,), workload=(pictures,), front=OPEN, plan=plan))
+    assert result.best is not None
+    assert [stages.device for stages in result.stages] == [result.best.name.partition(" ")[0]]
+    assert planned(linear())[1].stages == ()
+
+
+def test_a_language_model_passes_no_others() -> None:  # SPEC G1, rule 8
+    with pytest.raises(ConfigError, match=r"plan\.models = 2 is of diffusion models"):
+        planned(linear(plan=PlanParams(tp=(1,), models=2)))
