@@ -7,14 +7,15 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
 #include "draw.h"
+#include "team.h"
 #include "vectors.h"
 
 // The sixteen weights of one k in a panel. bf16 weights n and n + 8 share a word, so that one load and two operations
@@ -72,13 +73,14 @@ static void rows(int64_t m, const float* x, int64_t ldx, const W* w, int64_t pan
 // What one of several threads does of n equal pieces.
 struct Part {
   int64_t begin, end;
+  int64_t count() const { return end - begin; }
   Part(int64_t n, int64_t me = omp_get_thread_num(), int64_t of = omp_get_num_threads())
       : begin(n * me / of), end(n * (me + 1) / of) {}
 };
 
 // y = x @ w^T for M rows and a part of the panels.
 template <typename W>
-static void linear(const float* x, int64_t ldx, const W* w, float* y, int64_t ldy, int64_t M, int64_t K, Part panels) {
+__attribute__((noinline)) static void linear(const float* x, int64_t ldx, const W* w, float* y, int64_t ldy, int64_t M, int64_t K, Part panels) {
   constexpr int64_t kc = 288;  // of K: the panel's part and the rows of a tile stay in the first cache
   // While all panels pass, the rows stay in the second cache: 65536 floats are half of it.
   const int64_t kb = std::max(kc, 65536 / std::max<int64_t>(M, 1) / kc * kc);
@@ -314,7 +316,8 @@ static inline void fold_tile(Queries<HD>& s, int i, int real, const Span<HD>& sp
 }
 
 template <int HD>
-static void attend(const Paged& a, int64_t head, int64_t first_context, int count, int64_t head_dim) {
+static void attend(const Paged& a, int64_t head, int64_t first_context, int count, int64_t head_dim,
+                   const std::function<bool()>& claim) {
   const int D = HD ? HD : (int)head_dim, block = (int)a.block, span = most_keys / block * block;
   Queries<HD> s;
   Span<HD> laid;
@@ -367,6 +370,7 @@ static void attend(const Paged& a, int64_t head, int64_t first_context, int coun
       }
     }
   }
+  if (!claim()) return;
   for (int i = 0; i < queries; i++) {
     float* to = a.out + (i / G) * a.out_stride + (head * G + i % G) * D;
     for (int d = 0; d < D; d += 8) store(to + d, load(s.acc[i] + d) / splat(s.sum[i]));
@@ -380,10 +384,8 @@ static void normalise(const float* x, const float* weight, float* y, int64_t n, 
   for (int64_t i = 0; i < n; i += 8) store(y + i, load(x + i) * scale * load(weight + i));
 }
 
-extern "C" {
-
 // One token per row: the cumulative distribution, in order of ids, inverted at units[m]. logits: [M, n].
-void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const float* temperature, const float* min_p,
+extern "C" void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const float* temperature, const float* min_p,
              const int64_t* top_k, const double* top_p, const double* units, int32_t* tokens, int threads) {
 #pragma omp parallel num_threads(threads)
   {
@@ -393,16 +395,6 @@ void hw_draw(const float* logits, int64_t stride, int64_t M, int64_t n, const fl
     for (int64_t m = 0; m < M; m++)
       tokens[m] = draw(logits + m * stride, n, temperature[m], min_p[m], top_k[m], top_p[m], units[m], p.data(), histogram);
   }
-}
-
-void hw_linear_f32(const float* x, const float* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
-#pragma omp parallel num_threads(threads)
-  linear<float>(x, K, w, y, panels * 16, M, K, Part(panels));
-}
-
-void hw_linear_bf16(const float* x, const uint16_t* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
-#pragma omp parallel num_threads(threads)
-  linear<uint16_t>(x, K, w, y, panels * 16, M, K, Part(panels));
 }
 
 // residual[M, n] += delta (where delta is not null); y = rms_norm(residual) * weight. n is a multiple of 8.
@@ -442,28 +434,39 @@ static void rope_store(float* qkv, int64_t stride, const float* cosine, const fl
 
 // Row m attends to the first contexts[m] positions of table owners[m]; consecutive rows of one owner are consecutive
 // positions. A row of context 0 is padding and gives zeros. block is a multiple of 8, at most 64.
-static void attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
-                      int64_t table_stride, const int32_t* owners, const int32_t* contexts, const int32_t* starts,
-                      int64_t tiles, float* out, int64_t heads, int64_t kv_heads, int64_t D, int64_t block,
-                      float scale) {
-  const int64_t G = heads / kv_heads;
-#pragma omp for collapse(2) schedule(dynamic, 1) nowait
-  for (int64_t t = 0; t < tiles; t++)
-    for (int64_t head = 0; head < kv_heads; head++) {
-      const int64_t tile = tiles - 1 - t, m = starts[tile];  // the longest contexts first: short ones even out the end
-      const int count = starts[tile + 1] - starts[tile];
-      Paged a{q + m * q_stride, k, v, out + m * heads * D, tables + (int64_t)owners[m] * table_stride,
-              q_stride, heads * D, kv_heads, G, block, scale};
-      if (contexts[m] == 0)
-        for (int64_t i = 0; i < count; i++) std::memset(a.out + i * a.out_stride + head * G * D, 0, G * D * sizeof(float));
-      else if (D == 64)
-        attend<64>(a, head, contexts[m], count, D);
-      else if (D == 128)
-        attend<128>(a, head, contexts[m], count, D);
-      else
-        attend<0>(a, head, contexts[m], count, D);
+struct Attention {
+  const float* q;
+  int64_t q_stride;
+  const float *k, *v;
+  const int32_t* tables;
+  int64_t table_stride;
+  const int32_t *owners, *contexts, *starts;
+  int64_t tiles;
+  float* out;
+  int64_t heads, kv_heads, D, block;
+  float scale;
+
+  int64_t pieces() const { return tiles * kv_heads; }
+
+  // One KV head of one tile. `claim` says whether its rows may be written.
+  void piece(int64_t i, const std::function<bool()>& claim) const {
+    const int64_t tile = tiles - 1 - i / kv_heads, head = i % kv_heads;  // the longest contexts first: short ones even
+    const int64_t m = starts[tile], G = heads / kv_heads;                // out the end
+    const int count = starts[tile + 1] - starts[tile];
+    Paged a{q + m * q_stride, k, v, out + m * heads * D, tables + (int64_t)owners[m] * table_stride,
+            q_stride, heads * D, kv_heads, G, block, scale};
+    if (contexts[m] == 0) {
+      if (claim())
+        for (int64_t e = 0; e < count; e++) std::memset(a.out + e * a.out_stride + head * G * D, 0, G * D * sizeof(float));
+    } else if (D == 64) {
+      attend<64>(a, head, contexts[m], count, D, claim);
+    } else if (D == 128) {
+      attend<128>(a, head, contexts[m], count, D, claim);
+    } else {
+      attend<0>(a, head, contexts[m], count, D, claim);
     }
-}
+  }
+};
 
 // y[M, n] = silu(x[:, :n]) * x[:, n:2n]. n is a multiple of 8.
 static void silu_mul(const float* x, int64_t stride, float* y, int64_t y_stride, Part rows, int64_t n) {
@@ -475,13 +478,13 @@ static void silu_mul(const float* x, int64_t stride, float* y, int64_t y_stride,
 }
 
 // The operations of a layer, each in a region of its own.
-void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
+extern "C" void hw_add_rms_norm(float* residual, const float* delta, int64_t delta_stride, const float* weight, float* y,
                      int64_t M, int64_t n, float eps, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 8)
   add_rms_norm(residual, delta, delta_stride, weight, y, Part(M), n, eps);
 }
 
-void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
+extern "C" void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float* sine, const int32_t* positions,
                    const int64_t* slots, float* k_cache, float* v_cache, const float* q_norm, const float* k_norm,
                    float eps, int64_t M, int64_t heads, int64_t kv_heads, int64_t D, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 8)
@@ -489,16 +492,17 @@ void hw_rope_store(float* qkv, int64_t stride, const float* cosine, const float*
              kv_heads, D);
 }
 
-void hw_attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
+extern "C" void hw_attention(const float* q, int64_t q_stride, const float* k, const float* v, const int32_t* tables,
                   int64_t table_stride, const int32_t* owners, const int32_t* contexts, const int32_t* starts,
                   int64_t tiles, float* out, int64_t heads, int64_t kv_heads, int64_t D, int64_t block, float scale,
                   int threads) {
-#pragma omp parallel num_threads(threads)
-  attention(q, q_stride, k, v, tables, table_stride, owners, contexts, starts, tiles, out, heads, kv_heads, D, block,
-            scale);
+  const Attention a{q, q_stride, k, v, tables, table_stride, owners, contexts, starts, tiles, out, heads, kv_heads, D,
+                    block, scale};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t i = 0; i < a.pieces(); i++) a.piece(i, [] { return true; });
 }
 
-void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n, int threads) {
+extern "C" void hw_silu_mul(const float* x, int64_t stride, float* y, int64_t M, int64_t n, int threads) {
 #pragma omp parallel num_threads(threads) if (M >= 4)
   silu_mul(x, stride, y, n, Part(M), n);
 }
@@ -526,145 +530,211 @@ struct Step {
   int32_t threads;
 };
 
-// Rows of the last layer that nothing is sampled from end with their keys and values: the others close ranks.
-static void keep(Step& s, int64_t wide, std::vector<int32_t>& room) {
+// Rows of the last layer that nothing is sampled from end with their keys and values: the others close ranks. What is
+// left of the step then; `room` holds its tables.
+static Step kept_of(const Step& s, std::vector<int32_t>& room) {
   const int64_t n = s.kept_rows;
   room.resize(3 * n + 1);
   int32_t *owners = room.data(), *contexts = owners + n, *starts = contexts + n;
   for (int64_t i = 0; i < n; i++) {
-    const int64_t from = s.kept[i];
-    std::memmove(s.qkv + i * wide, s.qkv + from * wide, wide * sizeof(float));
-    std::memmove(s.residual + i * s.hidden, s.residual + from * s.hidden, s.hidden * sizeof(float));
-    owners[i] = s.owners[from];
-    contexts[i] = s.contexts[from];
+    owners[i] = s.owners[s.kept[i]];
+    contexts[i] = s.contexts[s.kept[i]];
     starts[i] = (int32_t)i;
   }
   starts[n] = (int32_t)n;
-  s.owners = owners, s.contexts = contexts, s.starts = starts;
-  s.rows = s.tiles = n;
+  Step left = s;
+  left.owners = owners, left.contexts = contexts, left.starts = starts;
+  left.rows = left.tiles = n;
+  return left;
 }
 
-// Threads between two stages of a layer. They wait about 40 us awake, then asleep: a team that sleeps at once spends a
-// decode step of 20 ms waking up, one that stays awake takes the cores from whoever else needs them.
-struct Barrier {
-  std::atomic<int> arrived{0}, turn{0};
-  void wait() {
-    const int mine = turn.load();
-    if (arrived.fetch_add(1) + 1 == omp_get_num_threads()) {
-      arrived.store(0);
-      turn.fetch_add(1);
-      turn.notify_all();
-      return;
-    }
-    for (int i = 0; i < 1500 && turn.load(std::memory_order_acquire) == mine; i++) {
-#ifdef __x86_64__
-      __builtin_ia32_pause();
-#endif
-    }
-    turn.wait(mine);
+static void close_ranks(const Step& s, int64_t wide) {
+  for (int64_t i = 0; i < s.kept_rows; i++) {
+    std::memmove(s.qkv + i * wide, s.qkv + s.kept[i] * wide, wide * sizeof(float));
+    std::memmove(s.residual + i * s.hidden, s.residual + s.kept[i] * s.hidden, s.hidden * sizeof(float));
+  }
+}
+
+constexpr int64_t most_rows = 96, least_rows = 32;  // of a block
+
+// How many pieces of some 50 us: all threads take as many, and one that loses its core keeps little from the others.
+// A row less than six makes a product no faster: its weights come from memory.
+static int64_t pieces_of(int64_t panels, int64_t inputs, int64_t rows, int64_t threads) {
+  const int64_t each = panels * inputs * std::max<int64_t>(rows, 6) / (threads * 140000);
+  return std::min(panels, threads * std::max<int64_t>(each, 1));
+}
+
+// What a team computes between two attentions. Few rows: of every product each member takes some of the panels, over
+// all rows. Many rows: blocks of rows, each alone through all stages, so that what one stage leaves is still in the
+// second cache when the next one reads it.
+struct Cut {
+  int64_t first, count, threads;
+  Member* team;                 // null: one thread computes these rows alone
+  float *x, *gate_up, *active;  // row `first` of the scratch
+  int64_t gate_up_stride, active_stride;
+
+  // What changes rows in place.
+  template <typename Work>
+  void rows(Work work) const {
+    if (!team) return work(Part(count, 0, 1));
+    const int64_t parts = std::min(threads, count);
+    team->stage(parts, [&](int64_t i, auto claim) {
+      if (claim()) work(Part(count, i, parts));
+    });
   }
 };
 
-// What a thread computes between two attentions. Few rows: a part of the panels of every product, over all rows, and
-// a barrier after each stage. Many rows: blocks of rows, each alone through all stages, so that what one stage leaves is
-// still in the second cache when the next one reads it, and a thread waits for others at attention only.
-struct Cut {
-  int64_t first, count, me, of;  // rows; of their panels, or of themselves, this is the me-th of `of` parts
-  Barrier* barrier;              // null: no other thread computes these rows
-  float *x, *gate_up, *active;   // row `first` of the scratch
-  int64_t gate_up_stride, active_stride;
-  Part part(int64_t n) const { return Part(n, me, of); }
-  void wait() const {
-    if (barrier) barrier->wait();
+// Some panels of p into y, which begins with the first of them.
+template <typename W>
+static void some_panels(const Product& p, const float* x, int64_t ldx, float* y, int64_t ldy, int64_t M, Part panels) {
+  linear<W>(x, ldx, (const W*)p.weight + panels.begin * p.inputs * 16, y, ldy, M, p.inputs, Part(panels.count(), 0, 1));
+  if (p.bias)
+    for (int64_t m = 0; m < M; m++)
+      for (int64_t n = panels.begin * 16; n < std::min(panels.end * 16, p.outputs); n++)
+        y[m * ldy + n - panels.begin * 16] += p.bias[n];
+}
+
+static void some_panels(const Product& p, const float* x, int64_t ldx, float* y, int64_t ldy, int64_t M, Part panels) {
+  if (p.is_bf16) some_panels<uint16_t>(p, x, ldx, y, ldy, M, panels);
+  else some_panels<float>(p, x, ldx, y, ldy, M, panels);
+}
+
+static void product(const Product& p, const float* x, int64_t ldx, float* y, int64_t ldy, int64_t M, int64_t threads,
+                    Member& team) {
+  const int64_t pieces = pieces_of(p.panels, p.inputs, M, threads);
+  team.stage(pieces, [&](int64_t i, auto claim) {
+    static thread_local std::vector<float> own;
+    const Part panels(p.panels, i, pieces);
+    const int64_t width = panels.count() * 16, apart = width + 16;
+    if ((int64_t)own.size() < M * apart) own.resize(M * apart);
+    some_panels(p, x, ldx, own.data(), apart, M, panels);
+    if (!claim()) return;
+    for (int64_t m = 0; m < M; m++)
+      std::memcpy(y + m * ldy + panels.begin * 16, own.data() + m * apart, width * sizeof(float));
+  });
+}
+
+// One product in a region of its own.
+template <typename W>
+static void whole(const float* x, const W* w, float* y, int64_t M, int64_t K, int64_t panels, int threads) {
+  const bool many_rows = threads == 1 || M >= least_rows * threads;
+  const Product p{w, nullptr, K, panels * 16, panels, sizeof(W) == 2};
+  Team team(panels);
+#pragma omp parallel num_threads(threads)
+  {
+    Member me(team);
+    if (many_rows) linear<W>(x, K, w, y, panels * 16, M, K, Part(panels));
+    else product(p, x, K, y, panels * 16, M, threads, me);
   }
-};
+}
+
+extern "C" void hw_linear_f32(const float* x, const float* w, float* y, int64_t M, int64_t K, int64_t panels,
+                              int threads) {
+  whole(x, w, y, M, K, panels, threads);
+}
+
+extern "C" void hw_linear_bf16(const float* x, const uint16_t* w, float* y, int64_t M, int64_t K, int64_t panels,
+                               int threads) {
+  whole(x, w, y, M, K, panels, threads);
+}
 
 static void product(const Product& p, const float* x, int64_t ldx, float* y, int64_t ldy, const Cut& c) {
-  const Part panels = c.part(p.panels);
-  if (p.is_bf16) linear<uint16_t>(x, ldx, (const uint16_t*)p.weight, y, ldy, c.count, p.inputs, panels);
-  else linear<float>(x, ldx, (const float*)p.weight, y, ldy, c.count, p.inputs, panels);
-  if (p.bias)
-    for (int64_t m = 0; m < c.count; m++)
-      for (int64_t n = panels.begin * 16; n < std::min(panels.end * 16, p.outputs); n++) y[m * ldy + n] += p.bias[n];
-  c.wait();
+  if (c.team) product(p, x, ldx, y, ldy, c.count, c.threads, *c.team);
+  else some_panels(p, x, ldx, y, ldy, c.count, Part(p.panels, 0, 1));
 }
 
 // From the attention of one layer (null: from the embedding) to that of the next (null: to the end, where the last
 // product is left in delta, not yet added to the residual).
 static void between(const Layer* done, const Layer* next, const Step& s, const Cut& c) {
   const int64_t width = s.heads * s.head_dim, at = c.first;
-  const Part rows = c.part(c.count);
   float* residual = s.residual + at * s.hidden;
   if (done) {
     const int64_t back = done->out.panels * 16;
     float* delta = s.delta + at * back;
     product(done->out, s.attended + at * width, width, delta, back, c);
-    add_rms_norm(residual, delta, back, done->mlp_norm, c.x, rows, s.hidden, s.eps);
-    c.wait();
+    c.rows([&](Part rows) { add_rms_norm(residual, delta, back, done->mlp_norm, c.x, rows, s.hidden, s.eps); });
     product(done->gate_up, c.x, s.hidden, c.gate_up, c.gate_up_stride, c);
-    silu_mul(c.gate_up, c.gate_up_stride, c.active, c.active_stride, rows, s.feed_forward);
-    c.wait();
+    c.rows([&](Part rows) { silu_mul(c.gate_up, c.gate_up_stride, c.active, c.active_stride, rows, s.feed_forward); });
     product(done->down, c.active, c.active_stride, delta, back, c);
   }
   if (next) {
     const int64_t back = done ? done->down.panels * 16 : 0, wide = next->qkv.panels * 16;
     float* qkv = s.qkv + at * wide;
-    add_rms_norm(residual, done ? s.delta + at * back : nullptr, back, next->input_norm, c.x, rows, s.hidden, s.eps);
-    c.wait();
+    c.rows([&](Part rows) {
+      add_rms_norm(residual, done ? s.delta + at * back : nullptr, back, next->input_norm, c.x, rows, s.hidden, s.eps);
+    });
     product(next->qkv, c.x, s.hidden, qkv, wide, c);
-    rope_store(qkv, wide, s.cosines, s.sines, s.positions + at, s.slots + at, next->keys, next->values, next->q_norm,
-               next->k_norm, s.eps, rows, s.heads, s.kv_heads, s.head_dim);
-    c.wait();
+    c.rows([&](Part rows) {
+      rope_store(qkv, wide, s.cosines, s.sines, s.positions + at, s.slots + at, next->keys, next->values, next->q_norm,
+                 next->k_norm, s.eps, rows, s.heads, s.kv_heads, s.head_dim);
+    });
   }
 }
 
-constexpr int64_t most_rows = 96, least_rows = 32;  // of a block
+static bool in_blocks(const Step& s) { return s.rows >= least_rows * s.threads; }
 
-// `own` is scratch of this thread.
-static void stage(const Layer* done, const Layer* next, const Step& s, Barrier& barrier, std::vector<float>& own) {
-  const int64_t team = omp_get_num_threads(), gate_up = (done ? done : next)->gate_up.panels * 16;
-  if (s.rows < least_rows * team) {
+static void stage(const Layer* done, const Layer* next, const Step& s, Member& team) {
+  const int64_t threads = s.threads, gate_up = (done ? done : next)->gate_up.panels * 16;
+  if (!in_blocks(s)) {
     between(done, next, s,
-            Cut{0, s.rows, omp_get_thread_num(), team, &barrier, s.x, s.gate_up, s.active, gate_up, s.feed_forward});
+            Cut{0, s.rows, threads, threads > 1 ? &team : nullptr, s.x, s.gate_up, s.active, gate_up, s.feed_forward});
     return;
   }
-  const int64_t blocks = (s.rows + most_rows * team - 1) / (most_rows * team) * team;
+  const int64_t blocks = (s.rows + most_rows * threads - 1) / (most_rows * threads) * threads;
   const int64_t height = (s.rows + blocks * 6 - 1) / (blocks * 6) * 6;
   const int64_t apart = 16;  // floats: rows a multiple of 4 KiB apart would share one set of the first cache
-  own.resize(most_rows * (s.hidden + gate_up + s.feed_forward + 2 * apart));
-  Cut c{0, 0, 0, 1, nullptr, own.data(), nullptr, nullptr, gate_up + apart, s.feed_forward + apart};
-  c.gate_up = c.x + height * s.hidden;
-  c.active = c.gate_up + height * c.gate_up_stride;
-#pragma omp for schedule(dynamic, 1) nowait
-  for (int64_t first = 0; first < s.rows; first += height) {
-    c.first = first;
-    c.count = std::min(height, s.rows - first);
+  team.stage((s.rows + height - 1) / height, [&](int64_t i, auto claim) {
+    if (!claim()) return;
+    static thread_local std::vector<float> own;
+    const size_t needed = most_rows * (s.hidden + gate_up + s.feed_forward + 2 * apart);
+    if (own.size() < needed) own.resize(needed);
+    Cut c{i * height, std::min(height, s.rows - i * height), 1, nullptr, own.data(), nullptr, nullptr,
+          gate_up + apart, s.feed_forward + apart};
+    c.gate_up = c.x + height * s.hidden;
+    c.active = c.gate_up + height * c.gate_up_stride;
     between(done, next, s, c);
-  }
-  barrier.wait();
+  });
+}
+
+static void attention(const Layer& l, const Step& s, Member& team) {
+  const Attention a{s.qkv, l.qkv.panels * 16, l.keys, l.values, s.tables, s.table_stride, s.owners, s.contexts,
+                    s.starts, s.tiles, s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale};
+  const bool long_pieces = in_blocks(s);  // not worth computing twice
+  team.stage(a.pieces(), [&](int64_t i, auto claim) {
+    if (!long_pieces) a.piece(i, claim);
+    else if (claim()) a.piece(i, [] { return true; });
+  });
+}
+
+static int64_t most_pieces(const Layer* layers, int64_t count, const Step& s) {
+  int64_t most = std::max(s.tiles * s.kv_heads, s.kept_rows * s.kv_heads);
+  most = std::max({most, s.rows, (int64_t)s.threads});
+  for (const Layer* l = layers; l < layers + count; l++)
+    most = std::max({most, l->qkv.panels, l->out.panels, l->gate_up.panels, l->down.panels});
+  return most;
 }
 
 // Delta and residual hold the kept rows, in their order. One region for all: five regions a layer cost two threads at
 // one row more than they gain.
-void hw_layers(const Layer* layers, int64_t count, const Step* step) {
-  Step s = *step;
+extern "C" void hw_layers(const Layer* layers, int64_t count, const Step* step) {
   std::vector<int32_t> room;
-  Barrier barrier;
-#pragma omp parallel num_threads(s.threads)
+  const Step left = kept_of(*step, room);
+  Team team(most_pieces(layers, count, *step));
+#pragma omp parallel num_threads(step->threads)
   {
-    std::vector<float> own;
+    Member me(team);
+    const Step* s = step;
     const Layer* done = nullptr;
     for (const Layer* l = layers; l < layers + count; done = l++) {
-      stage(done, l, s, barrier, own);
+      stage(done, l, *s, me);
       if (l == layers + count - 1 && step->kept_rows < step->rows) {
-        if (omp_get_thread_num() == 0) keep(s, l->qkv.panels * 16, room);
-        barrier.wait();
+        me.stage(1, [&](int64_t, auto claim) {
+          if (claim()) close_ranks(*step, l->qkv.panels * 16);
+        });
+        s = &left;
       }
-      attention(s.qkv, l->qkv.panels * 16, l->keys, l->values, s.tables, s.table_stride, s.owners, s.contexts, s.starts,
-                s.tiles, s.attended, s.heads, s.kv_heads, s.head_dim, s.block, s.scale);
-      barrier.wait();
+      attention(*l, *s, me);
     }
-    if (done) stage(done, nullptr, s, barrier, own);
+    if (done) stage(done, nullptr, *s, me);
   }
-}
 }

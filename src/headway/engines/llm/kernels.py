@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-_SOURCE, *_HEADERS = (Path(__file__).with_name(name) for name in ("kernels.cpp", "draw.h", "vectors.h"))
+_SOURCE, *_HEADERS = (Path(__file__).with_name(name) for name in ("kernels.cpp", "draw.h", "team.h", "vectors.h"))
 _FLAGS = ("-O3", "-march=native", "-std=c++20", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno")
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _LINEAR = [_POINTER] * 3 + [_INT64] * 3 + [_INT]
