@@ -15,13 +15,13 @@ def stress(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C++ compiler here")
     built = tmp_path_factory.mktemp("team") / "stress"
-    command = [compiler, "-O1", "-std=c++20", "-pthread", "-I", HEADERS, HERE / "team_stress.cpp", "-o", built]
-    subprocess.run(command, check=True)
+    command = [compiler, "-O1", "-std=c++20", "-pthread", "-I", str(HEADERS), str(HERE / "team_stress.cpp")]
+    subprocess.run([*command, "-o", str(built)], check=True)
     return built
 
 
 def told(stress: Path, threads: int, left: str) -> str:
-    command = [stress, str(threads), str(STAGES), left]
+    command = [str(stress), str(threads), str(STAGES), left]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
