@@ -23,17 +23,19 @@ from headway.adapters.upstream.settings import UpstreamSettings
 from headway.core.errors import ConfigError
 from headway.cost.llm import StepCostParams
 from headway.live.config_checks import (
+    ReplicaSettings,
+    check_built,
     check_front,
     check_gateway,
     check_model,
     check_processes,
     check_quotas,
     check_replica,
-    located,
     without_effect,
 )
 from headway.live.config_diffusion import DiffusionSettings
 from headway.live.config_diffusion_checks import check_diffusion, sizes_told
+from headway.live.config_findings import Findings
 from headway.live.config_graphs import capturable
 from headway.live.config_layers import Layer, Sourced, build, env_layers, file_layer, nested
 from headway.live.config_models import LEFT_OUT_REASON, DiscoverySettings, Names, check_models, is_left_out
@@ -177,17 +179,19 @@ def _parsed(layer: Layer) -> Layer:
 
 
 def resolve(given: Sequence[Layer], host: Host) -> Resolved:
-    """Build, check and complete the configuration. Raises ConfigError naming keys and origins."""
+    """Build, check and complete the configuration. Raises ConfigError naming keys and origins of
+    everything that is wrong: what is no key or value first, then what does not fit together."""
     raw, sources = build(Config, given)
     tiny = tiny_models(host.tiny) if host.tiny is not None and is_open(sources) else ()
-    with located(sources):
-        front = msgspec.structs.replace(raw.front, routes=tiny_routes(tiny, raw.front.routes))
-        raw = msgspec.structs.replace(raw, diffusion=(*raw.diffusion, *tiny), front=front)
-        left_out = is_left_out(names_of(raw), sources)
-        if left_out:
-            raw = msgspec.structs.replace(raw, model=msgspec.structs.replace(raw.model, replicas=0))
-        _check(raw, sources)
-        config, adjustments = _complete(raw, sources, host)
+    found = Findings(sources)
+    front = msgspec.structs.replace(raw.front, routes=tiny_routes(tiny, raw.front.routes))
+    raw = msgspec.structs.replace(raw, diffusion=(*raw.diffusion, *tiny), front=front)
+    left_out = is_left_out(names_of(raw), sources)
+    if left_out:
+        raw = msgspec.structs.replace(raw, model=msgspec.structs.replace(raw.model, replicas=0))
+    _check(raw, sources, found)
+    config, adjustments = found.of(_complete, raw, sources, host) or (raw, [])
+    found.end()
     if left_out:
         adjustments.insert(0, Adjustment("model.replicas", 0, LEFT_OUT_REASON))
     if tiny:
@@ -210,23 +214,25 @@ def names_of(config: Config) -> Names:
     )
 
 
-def _check(config: Config, sources: Sequence[Sourced]) -> None:
+def _check(config: Config, sources: Sequence[Sourced], found: Findings) -> None:
     """What needs no model and no machine: the same for `headway config validate` and `headway serve`."""
-    check_policies(config)
-    check_routes(config.front)
-    check_gateway(gateway_settings(config))
-    names = names_of(config)
-    check_sheet(gateway_settings(config).prices, check_models(names, sources))
-    check_diffusion(config.diffusion, moves=config.fleet.shape_pools is not None)
-    check_quotas(config.front, config.auth)
-    check_processes(config.server.processes, names)
-    check_front(config.front, sum(model.replicas for model in names.own))
-    check_replica(config.scheduler, config.engine, config.executor, config.cost)
-    if config.engine.kind == "torch":
-        for model in names.own:
-            check_model(model.name)
-    check_exports(config.telemetry)
-    check_jobs(config.jobs, config.storage)
+    names, settings = names_of(config), found.of(gateway_settings, config)
+    replica = ReplicaSettings(config.scheduler, config.engine, config.executor, config.cost)
+    if found.of(check_policies, config):
+        found.of(check_built, config.front, replica)
+    found.of(check_routes, config.front)
+    found.of(check_diffusion, config.diffusion, moves=config.fleet.shape_pools is not None)
+    found.of(check_quotas, config.front, config.auth)
+    found.of(check_processes, config.server.processes, names)
+    found.of(check_front, config.front, sum(model.replicas for model in names.own))
+    found.of(check_replica, replica)
+    for model in names.own if config.engine.kind == "torch" else ():
+        found.of(check_model, model.name)
+    found.of(check_exports, config.telemetry)
+    found.of(check_jobs, config.jobs, config.storage)
+    if settings is not None:
+        found.of(check_gateway, settings)
+        found.of(lambda sheet: check_sheet(sheet, check_models(names, sources)), settings.prices)
 
 
 def _complete(raw: Config, sources: Sequence[Sourced], host: Host) -> tuple[Config, list[Adjustment]]:

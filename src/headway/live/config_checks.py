@@ -1,12 +1,10 @@
 """Refuses a configuration that cannot work, before a model is fetched; finds values that nobody would read."""
 
-import contextlib
 import difflib
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headway.adapters.gateway.pictures.routes import SLO_ROUTES
 from headway.adapters.gateway.settings import AuthSettings, GatewaySettings
@@ -16,7 +14,8 @@ from headway.adapters.models.hub import is_hub_id
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.cost.llm import StepCost, StepCostParams
-from headway.live.config_layers import Sourced
+from headway.live.config_findings import Findings
+from headway.live.config_layers import Faults, Sourced
 from headway.live.config_models import Names
 from headway.live.config_words import join
 from headway.live.spec import EngineSettings, ExecutorSettings
@@ -28,6 +27,15 @@ from headway.sched.policies import admission_policy, pace_policy, routing_policy
 _PATHS: Final = ("/", "./", "../", "~", ".\\")
 OF_TORCH: Final = ("model.name", "engine.threads", "engine.dtype", "engine.kernels", "engine.kv_memory_mb")
 OF_SYNTHETIC: Final = ("engine.synthetic.step_us", "engine.synthetic.token_us")
+
+
+class ReplicaSettings(NamedTuple):
+    """What every replica of a language model runs with."""
+
+    scheduler: LlmParams
+    engine: EngineSettings
+    executor: ExecutorSettings
+    cost: StepCostParams
 
 
 def without_effect(sources: Sequence[Sourced], engine: EngineSettings) -> Iterator[tuple[Sourced, str]]:
@@ -43,23 +51,6 @@ def without_effect(sources: Sequence[Sourced], engine: EngineSettings) -> Iterat
 def replica_id(number: int) -> NodeId:
     """The node id of replica `number`, as `front.pools` names it."""
     return NodeId(f"rep-{number}")
-
-
-@contextlib.contextmanager
-def located(sources: Sequence[Sourced]) -> Iterator[None]:
-    """Name the file or flag behind the keys that a ConfigError names, whole or by their last word."""
-    try:
-        yield
-    except ConfigError as error:
-        text = str(error)
-        given = [sourced for sourced in sources if sourced.origin != "default"]
-        whole = [sourced.origin for sourced in given if _names(text, sourced.key)]
-        found = whole or [sourced.origin for sourced in given if _names(text, sourced.key.rpartition(".")[2])]
-        raise ConfigError(f"{', '.join(dict.fromkeys(found))}: {text}" if found else text) from None
-
-
-def _names(text: str, key: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text) is not None
 
 
 def check_model(name: str) -> None:
@@ -87,14 +78,22 @@ def check_gateway(settings: GatewaySettings) -> None:
 
 
 def check_front(front: FrontConfig, replicas: int) -> None:
-    """Raise ConfigError for unknown policies, and for pools of replicas that are not there."""
-    routing_policy(front.router)
-    admission_policy(front.admission)
+    """Raise ConfigError for limits that fit no answer, and for pools of replicas that are not there."""
+    found = Findings()
+    found.of(_check_streams, front)
+    found.of(_check_pools, front, replicas)
+    found.end()
+
+
+def _check_streams(front: FrontConfig) -> None:
     if front.stream_bytes_max < front.stream_bytes_per_token:
         raise ConfigError(
             f"front.stream_bytes_max = {front.stream_bytes_max} is below front.stream_bytes_per_token = "
             f"{front.stream_bytes_per_token}: no answer would fit"
         )
+
+
+def _check_pools(front: FrontConfig, replicas: int) -> None:
     both = [node for node in front.pools.prefill if node in front.pools.decode]
     if both:
         raise ConfigError(
@@ -111,9 +110,10 @@ def check_front(front: FrontConfig, replicas: int) -> None:
 def check_quotas(front: FrontConfig, auth: AuthSettings) -> None:
     """Raise ConfigError for the quota of a tenant that nobody can be."""
     known = sorted({key.tenant for key in auth.keys} | {auth.anonymous or "default"})
-    for tenant in front.quotas:
-        if tenant not in known:
-            raise ConfigError(f"front.quotas.{tenant} has no key in auth.keys; known tenants: {', '.join(known)}")
+    said = f"has no key in auth.keys; known tenants: {', '.join(known)}"
+    texts = tuple(f"front.quotas.{tenant} {said}" for tenant in front.quotas if tenant not in known)
+    if texts:
+        raise Faults(texts)
 
 
 def check_processes(processes: int, names: Names) -> None:
@@ -131,16 +131,34 @@ def check_processes(processes: int, names: Names) -> None:
         )
 
 
-def check_replica(
-    scheduler: LlmParams, engine: EngineSettings, executor: ExecutorSettings, cost: StepCostParams
-) -> None:
+def check_built(front: FrontConfig, replica: ReplicaSettings) -> None:
+    """Raise ConfigError for policies that are there and cannot be built with what is around them."""
+    found = Findings()
+    found.of(routing_policy, front.router)
+    found.of(admission_policy, front.admission)
+    found.of(pace_policy, replica.executor.pace)
+    found.of(_check_scheduler, replica.scheduler, replica.engine, replica.cost)
+    found.end()
+
+
+def check_replica(replica: ReplicaSettings) -> None:
     """Raise ConfigError for what no replica can run with."""
+    found = Findings()
+    found.of(_check_length, replica.engine)
+    found.of(_check_steps, replica.scheduler, replica.engine, replica.executor)
+    found.end()
+
+
+def _check_scheduler(scheduler: LlmParams, engine: EngineSettings, cost: StepCostParams) -> None:
     try:
         check_scheduler(scheduler, engine.host_slots, StepCost(cost))
         if engine.kv_blocks is not None:
             check_watermark(scheduler, engine.kv_blocks)
     except ConfigError as error:
         raise ConfigError(f"in [scheduler]: {error}") from None
+
+
+def _check_length(engine: EngineSettings) -> None:
     if engine.kv_blocks is not None and engine.max_model_len is not None:
         room = engine.kv_blocks * engine.block_size
         if room < engine.max_model_len:
@@ -148,12 +166,14 @@ def check_replica(
                 f"engine.max_model_len = {engine.max_model_len} is above the {room} tokens that engine.kv_blocks = "
                 f"{engine.kv_blocks} of engine.block_size = {engine.block_size} hold; raise kv_blocks or lower it"
             )
+
+
+def _check_steps(scheduler: LlmParams, engine: EngineSettings, executor: ExecutorSettings) -> None:
     if executor.pace.type == "just_in_time" and scheduler.async_depth == 1:
         raise ConfigError(
             "executor.pace.type = 'just_in_time' needs scheduler.async_depth >= 2: with one step in flight nothing "
             "overlaps"
         )
-    pace_policy(executor.pace)
     rows, most = executor.buckets.rows, scheduler.step_tokens
     if isinstance(rows, tuple) and rows and rows[-1] > most:
         raise ConfigError(

@@ -10,6 +10,8 @@ from headway.cost.diffusion_belief import DenoiseCost
 from headway.live.adapter_paths import check_adapter
 from headway.live.chunk_sizes import check_chunks
 from headway.live.config_diffusion import DiffusionSettings, believed_cost, probes_of
+from headway.live.config_findings import Findings
+from headway.live.config_layers import Faults
 from headway.live.pipeline_sizes import check_size
 from headway.sched.diffusion.params import check, order_policy
 
@@ -20,40 +22,18 @@ def check_diffusion(models: Sequence[DiffusionSettings], *, moves: bool = False)
     """Raise ConfigError for what cannot be served, naming the key. `moves`: replicas may change their pool."""
     if moves and all(len(model.pools) < 2 for model in models):
         raise ConfigError("fleet.shape_pools moves replicas between diffusion[].pools, and no model has two of them")
+    found = Findings()
     for number, model in enumerate(models):
         key = f"diffusion[{number}]"
-        if (model.engine == "torch") is (model.folder is None):
-            hint = "name the folder of a diffusers pipeline" if model.folder is None else "leave it out"
-            raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
-        if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
-            raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
-        for name, sizes in (("size", (model.usual_size,)), ("sizes", model.sizes)):
-            for size in sizes:
-                check_size(f"{key}.{name}", size, model.multiple, model.side_min, model.pixels_max)
-        if model.sizes and model.usual_size not in model.sizes:
-            raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
-        _check_stages(key, model)
-        if not model.fps and model.pixels_max * _PICTURE_BYTES > CARRIED_BYTES_MAX:
-            raise ConfigError(
-                f"{key}.pixels_max = {model.pixels_max}: a picture of so many may have more bytes than processes hand "
-                f"each other ({CARRIED_BYTES_MAX}); lower it to {int(CARRIED_BYTES_MAX / _PICTURE_BYTES)}"
-            )
-        if model.steps > model.steps_max:
-            raise ConfigError(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
-        if model.masks and not model.edits:
-            raise ConfigError(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
-        check_adapter(key, model.ip_adapter, model.image_encoder, is_able=model.folder is not None and not model.fps)
-        if not model.seconds:
-            raise ConfigError(f"{key}.seconds is empty; name at least one length")
-        check_chunks(key, model.context_frames, model.chunk_frames, model.fps)
-        _check_pools(f"{key}.pools", model)
-        _check_watchdogs(key, model)
-        belief = DenoiseCost(believed_cost(model))
-        try:
-            check(model.scheduler, belief)
-            order_policy(model.scheduler, belief)
-        except ConfigError as error:
-            raise ConfigError(f"in {key}.scheduler: {error}") from None
+        for look in (_check_stages, _check_numbers, _check_watchdogs, _check_scheduler):
+            found.of(look, key, model)
+        is_able = model.folder is not None and not model.fps
+        found.of(check_adapter, key, model.ip_adapter, model.image_encoder, is_able=is_able)
+        found.of(check_chunks, key, model.context_frames, model.chunk_frames, model.fps)
+        # A folder tells the size that is left out, and sizes what the pools are for.
+        if found.of(_check_folder, key, model) and found.of(_check_sizes, key, model):
+            found.of(_check_pools, key, model)
+    found.end()
 
 
 def sizes_told(models: Sequence[DiffusionSettings]) -> list[tuple[str, str, str]]:
@@ -61,6 +41,52 @@ def sizes_told(models: Sequence[DiffusionSettings]) -> list[tuple[str, str, str]
     whys = {True: "the first of sizes", False: "what its pipeline makes, within pixels_max"}
     left_out = [(n, model) for n, model in enumerate(models) if model.size is None and model.folder is not None]
     return [(f"diffusion[{n}].size", model.usual_size, whys[bool(model.sizes)]) for n, model in left_out]
+
+
+def _check_folder(key: str, model: DiffusionSettings) -> bool:
+    if (model.engine == "torch") is (model.folder is None):
+        hint = "name the folder of a diffusers pipeline" if model.folder is None else "leave it out"
+        raise ConfigError(f"{key}.folder = {model.folder!r} with {key}.engine = {model.engine!r}: {hint}")
+    if model.folder is not None and not (Path(model.folder).expanduser() / "model_index.json").is_file():
+        raise ConfigError(f"{key}.folder = {model.folder!r} holds no diffusers pipeline (model_index.json)")
+    return True
+
+
+def _check_sizes(key: str, model: DiffusionSettings) -> bool:
+    found = Findings()
+    for name, sizes in (("size", (model.usual_size,)), ("sizes", model.sizes)):
+        for size in sizes:
+            found.of(check_size, f"{key}.{name}", size, model.multiple, model.side_min, model.pixels_max)
+    found.end()
+    if model.sizes and model.usual_size not in model.sizes:
+        raise ConfigError(f"{key}.size = {model.size!r} is none of {key}.sizes; add it there, or name one of them")
+    return True
+
+
+def _check_numbers(key: str, model: DiffusionSettings) -> None:
+    texts: list[str] = []
+    if not model.fps and model.pixels_max * _PICTURE_BYTES > CARRIED_BYTES_MAX:
+        texts.append(
+            f"{key}.pixels_max = {model.pixels_max}: a picture of so many may have more bytes than processes hand "
+            f"each other ({CARRIED_BYTES_MAX}); lower it to {int(CARRIED_BYTES_MAX / _PICTURE_BYTES)}"
+        )
+    if model.steps > model.steps_max:
+        texts.append(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
+    if model.masks and not model.edits:
+        texts.append(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
+    if not model.seconds:
+        texts.append(f"{key}.seconds is empty; name at least one length")
+    if texts:
+        raise Faults(tuple(texts))
+
+
+def _check_scheduler(key: str, model: DiffusionSettings) -> None:
+    belief = DenoiseCost(believed_cost(model))
+    try:
+        check(model.scheduler, belief)
+        order_policy(model.scheduler, belief)
+    except ConfigError as error:
+        raise ConfigError(f"in {key}.scheduler: {error}") from None
 
 
 def _check_pools(key: str, model: DiffusionSettings) -> None:

@@ -61,20 +61,31 @@ def children(hint: object, value: object, key: str) -> Iterator[Child]:
         yield from ((f"{key}[{number}]", arguments[0], inner) for number, inner in enumerate(value))
 
 
-def unknown_key(hint: object, value: object, key: str = "") -> Fault | None:
-    """The first key that the tree does not have, with the nearest one that it has."""
+def unknown_keys(hint: object, value: object, key: str = "") -> Iterator[Fault]:
+    """The keys that the tree does not have, each with the nearest one that it has."""
     hint = chosen_kind(hint, value)
     section = section_type(hint)
     if section is not None and isinstance(value, Mapping):
         known = section.__struct_fields__
         for name in value:
             if name not in known and name != section.__struct_config__.tag_field:
-                return Fault(key, f"unknown key `{join(key, name)}`{_hint(section, key, name, value[name])}")
+                yield Fault(key, f"unknown key `{join(key, name)}`{_hint(section, key, name, value[name])}")
     for inner_key, inner_hint, inner in children(hint, value, key):
-        fault = unknown_key(inner_hint, inner, inner_key)
-        if fault is not None:
-            return fault
-    return None
+        yield from unknown_keys(inner_hint, inner, inner_key)
+
+
+def known_part(hint: object, value: object) -> object:
+    """The value without the keys that the tree does not have."""
+    hint = chosen_kind(hint, value)
+    section = section_type(hint)
+    inside = {key: known_part(kind, inner) for key, kind, inner in children(hint, value, "")}
+    if isinstance(value, Mapping):
+        kept = ((name, inside.get(join("", name), inner)) for name, inner in value.items())
+        if section is None:
+            return dict(kept)
+        known = (*section.__struct_fields__, section.__struct_config__.tag_field)
+        return {name: inner for name, inner in kept if name in known}
+    return list(inside.values()) if isinstance(value, list) and inside else value
 
 
 def _hint(section: type[msgspec.Struct], key: str, name: str, value: object) -> str:
@@ -88,16 +99,13 @@ def _hint(section: type[msgspec.Struct], key: str, name: str, value: object) -> 
     return f"; known here: {', '.join(sorted(known))}"
 
 
-def wrong_value(hint: object, value: object, key: str = "") -> Fault | None:
-    """The first value of a wrong type or out of its bounds, or the first table whose values do not fit together."""
+def wrong_values(hint: object, value: object, key: str = "") -> list[Fault]:
+    """The values of a wrong type or out of their bounds, and the tables of right values that do not fit together."""
     reason = _reason(hint, value)
     if reason is None:
-        return None
-    for inner_key, inner_hint, inner in children(hint, value, key):
-        fault = wrong_value(inner_hint, inner, inner_key)
-        if fault is not None:
-            return fault
-    return Fault(key, _text(hint, value, key, reason))
+        return []
+    inside = [wrong_values(inner_hint, inner, inner_key) for inner_key, inner_hint, inner in children(hint, value, key)]
+    return [fault for faults in inside for fault in faults] or [Fault(key, _text(hint, value, key, reason))]
 
 
 def _reason(hint: object, value: object) -> str | None:

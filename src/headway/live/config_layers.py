@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hin
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.live.config_faults import children, chosen_kind, section_type, unknown_key, wrong_value
+from headway.live.config_faults import children, chosen_kind, known_part, section_type, unknown_keys, wrong_values
 from headway.live.config_words import join
 from headway.sched.registry import PolicyChoice
 
@@ -33,6 +33,15 @@ class Sourced(msgspec.Struct, frozen=True):
     origin: str
 
 
+class Faults(ConfigError):
+    """One or more errors of a configuration, in the order in which they were found."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        several = "\n".join((f"{len(texts)} errors", *(f"  {text}" for text in texts)))
+        super().__init__(several if len(texts) > 1 else texts[0])
+        self.texts = texts
+
+
 def file_layer(path: Path) -> Layer:
     """Read a TOML file. Raises ConfigError."""
     try:
@@ -47,17 +56,20 @@ def file_layer(path: Path) -> Layer:
 def env_layers(environment: Mapping[str, str], prefix: str, secrets: Sequence[str]) -> list[Layer]:
     """`PREFIX__A__B=value` for the secret keys `a.b`. Raises ConfigError for any other key: it belongs in the file."""
     layers: list[Layer] = []
+    texts: list[str] = []
     for name in sorted(environment):
         if not name.startswith(prefix + "__"):
             continue
         key = name[len(prefix) + 2 :].lower().replace("__", ".")
         if key not in secrets:
             allowed = ", ".join(secrets)
-            raise ConfigError(
+            texts.append(
                 f"environment variable {name}: the environment holds secrets only ({allowed}); "
                 f"set `{key}` in the file or by a flag"
             )
         layers.append(Layer(f"environment {name}", nested(key, environment[name])))
+    if texts:
+        raise Faults(tuple(texts))
     return layers
 
 
@@ -69,21 +81,26 @@ def nested(key: str, value: object) -> dict[str, object]:
 
 
 def build(tree_type: type[S], layers: Sequence[Layer]) -> tuple[S, list[Sourced]]:
-    """Merge the layers into a `tree_type`; return it with every value and its origin. Raises ConfigError."""
+    """Merge the layers into a `tree_type`; return it with every value and its origin. Raises ConfigError
+    with all that is no key, or no value of its key.
+    """
     merged: dict[str, object] = {}
     origins: dict[str, str] = {}
+    texts: list[str] = []
     for layer in layers:
-        fault = unknown_key(tree_type, layer.values)
-        if fault is not None:
-            raise ConfigError(f"{layer.origin}: {fault.text}")
-        _merge(tree_type, merged, layer.values, "", layer.origin, origins)
+        texts += [f"{layer.origin}: {fault.text}" for fault in unknown_keys(tree_type, layer.values)]
+        known = known_part(tree_type, layer.values)
+        assert isinstance(known, dict)  # as the values are
+        _merge(tree_type, merged, known, "", layer.origin, origins)
     _put_types(tree_type, merged)
-    fault = wrong_value(tree_type, merged)
-    if fault is not None:
+    for fault in wrong_values(tree_type, merged):
         if not fault.key:  # the sections do not fit each other; the text says which
-            raise ConfigError(": ".join([*dict.fromkeys(layer.origin for layer in layers if layer.values), fault.text]))
+            texts.append(": ".join([*dict.fromkeys(layer.origin for layer in layers if layer.values), fault.text]))
+            continue
         origin = _origin(fault.key, origins)
-        raise ConfigError((f"{origin}: " if origin else "") + f"key `{fault.key}`: {fault.text}")
+        texts.append((f"{origin}: " if origin else "") + f"key `{fault.key}`: {fault.text}")
+    if texts:
+        raise Faults(tuple(texts))
     built = msgspec.convert(merged, tree_type)
     return built, [Sourced(key, value, _origin(key, origins) or "default") for key, value in leaves(built)]
 

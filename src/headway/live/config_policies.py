@@ -6,7 +6,9 @@ from typing import Final
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.live.config_faults import unknown_key, wrong_value
+from headway.live.config_faults import known_part, unknown_keys, wrong_values
+from headway.live.config_findings import Findings
+from headway.live.config_layers import Faults
 from headway.live.config_words import join
 from headway.sched.config import FrontConfig
 from headway.sched.llm.params import CHUNKS, ORDERS
@@ -32,18 +34,23 @@ def choice_at(tree: msgspec.Struct, key: str) -> PolicyChoice:
     return found
 
 
-def check_policies(tree: msgspec.Struct) -> None:
-    """Raise ConfigError for a policy that is not there, or for parameters that it does not take."""
+def check_policies(tree: msgspec.Struct) -> bool:
+    """Raise ConfigError for policies that are not there, and for parameters that they do not take; else True."""
+    found = Findings()
     for key, package in POLICIES.items():
-        _check_policy(key, choice_at(tree, key), package)
+        found.of(_check_policy, key, choice_at(tree, key), package)
+    found.end()
+    return True
 
 
 def check_routes(front: FrontConfig) -> None:
     """The same for the policies that a model has of its own."""
+    found = Findings()
     for model, route in front.routes.items():
         for name, choice, package in (("router", route.router, ROUTERS), ("admission", route.admission, ADMISSIONS)):
             if choice is not None:
-                _check_policy(f"{join('front.routes', model)}.{name}", choice, package)
+                found.of(_check_policy, f"{join('front.routes', model)}.{name}", choice, package)
+    found.end()
 
 
 def _check_policy(key: str, choice: PolicyChoice, package: str) -> None:
@@ -51,9 +58,8 @@ def _check_policy(key: str, choice: PolicyChoice, package: str) -> None:
     if choice.type not in found:
         raise ConfigError(f"{key}.type is {unknown_policy(choice.type, tuple(found))}")
     params, inside = found[choice.type].Params, f"{key}.params"
-    fault = unknown_key(params, choice.params, inside)
-    if fault is not None:
-        raise ConfigError(f"{fault.text} (of {choice.type!r})")
-    fault = wrong_value(params, choice.params, inside)
-    if fault is not None:
-        raise ConfigError(f"key `{fault.key}` of {choice.type!r}: {fault.text}")
+    texts = [f"{fault.text} (of {choice.type!r})" for fault in unknown_keys(params, choice.params, inside)]
+    wrong = wrong_values(params, known_part(params, choice.params), inside)
+    texts += [f"key `{fault.key}` of {choice.type!r}: {fault.text}" for fault in wrong]
+    if texts:
+        raise Faults(tuple(texts))

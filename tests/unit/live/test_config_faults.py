@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from headway.live.config_faults import unknown_key, wrong_value
+from headway.live.config_faults import unknown_keys, wrong_values
 from headway.sched.registry import PolicyChoice
 
 
@@ -45,20 +45,18 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ],
 )
 def test_a_wrong_value_names_its_key_and_what_is_allowed(value: dict[str, object], key: str, text: str) -> None:
-    fault = wrong_value(Tree, value)
-    assert fault is not None
+    (fault,) = wrong_values(Tree, value)
     assert (fault.key, fault.text) == (key, text)
 
 
 def test_a_text_is_never_shown_it_may_be_a_secret() -> None:
     # SPEC M5
-    fault = wrong_value(Tree, {"secret": "xy"})
-    assert fault is not None
+    (fault,) = wrong_values(Tree, {"secret": "xy"})
     assert fault.text == "expected text (at least 3 character(s)), got text"
 
 
 def test_values_that_fit_have_no_fault() -> None:
-    assert wrong_value(Tree, {"rows": [1, 2], "promises": {"a": {"ttft_ms": 3}}}) is None
+    assert wrong_values(Tree, {"rows": [1, 2], "promises": {"a": {"ttft_ms": 3}}}) == []
 
 
 @pytest.mark.parametrize(
@@ -71,6 +69,5 @@ def test_values_that_fit_have_no_fault() -> None:
     ],
 )
 def test_an_unknown_key_says_what_is_near_or_where_it_belongs(value: dict[str, object], text: str) -> None:
-    fault = unknown_key(Tree, value)
-    assert fault is not None
+    (fault,) = unknown_keys(Tree, value)
     assert text in fault.text
