@@ -6,21 +6,27 @@ carry tensors there and back.
 """
 
 import io
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import safetensors.torch
 import torch
 
-from headway.core.errors import ConfigError, InvariantError
+from headway.core.errors import InvariantError
 from headway.engines.diffusion.families.protocol import Embedding, Family, Frames, Pipeline, Size, TakesPictures
 from headway.engines.diffusion.memory import is_out_of_memory, release
-
-TILE_UNIT: Final = 4  # latents; tiles of video VAEs overlap by a quarter
-TILE_MIN: Final = 8  # latents each way: AutoencoderTiny blends an eighth of a tile, which must be a latent at least
+from headway.engines.diffusion.tiles import (
+    TILE_MIN,
+    can_tile,
+    can_tile_pictures,
+    check_tiles,
+    pixels_per_latent,
+    smaller_edge,
+    tile_edge,
+    tiling,
+)
 
 
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -182,7 +188,7 @@ class LocalStages(OwnProcess):
         family = self._family
         if not isinstance(family, TakesPictures):
             raise InvariantError(f"{type(family).__name__} was given a picture to encode")
-        return lambda: family.encode_picture(pixels, generators)
+        return lambda: self._encoded(family, pixels, generators)
 
     def decoding(self, grid: torch.Tensor, size: Size) -> Callable[[], Frames]:
         """Nothing runs before the call: a failure is its row's."""
@@ -190,6 +196,23 @@ class LocalStages(OwnProcess):
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _encoded(
+        self, family: TakesPictures, pixels: torch.Tensor, generators: Sequence[torch.Generator]
+    ) -> torch.Tensor:
+        """Latents of a picture. One that runs out of memory is encoded again in tiles, as a decode is."""
+        edge, states = 0, [each.get_state() for each in generators]
+        while True:
+            try:
+                with tiling(self._vae, edge) if edge else nullcontext():
+                    return family.encode_picture(pixels, generators)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or edge == TILE_MIN or not can_tile_pictures(self._vae):
+                    raise
+            release()
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+            edge = smaller_edge(edge or max(pixels.shape[-2:]) / pixels_per_latent(self._vae))
 
     def decode(self, grid: torch.Tensor, size: Size) -> Frames:
         """Frames of latents. A decode that runs out of memory is tried again one half of its pictures after the other,
@@ -208,67 +231,9 @@ class LocalStages(OwnProcess):
             release()  # outside of the handler, which holds the failed call's tensors
             if len(grid) > 1:
                 return np.concatenate([self.decode(part, size) for part in torch.tensor_split(grid, 2)])
-            half = (edge or max(grid.shape[-2:])) / 2
-            edge = max(TILE_MIN, TILE_UNIT * math.ceil(half / TILE_UNIT))
+            edge = smaller_edge(edge or max(grid.shape[-2:]))
 
     def _tiled(self, grid: torch.Tensor, size: Size, edge: int) -> Frames:
         self.tiled_decodes += 1
         with tiling(self._vae, edge):
             return self._family.decode(grid, size)
-
-
-def can_tile(vae: Pipeline) -> bool:
-    """Whether a VAE decodes in tiles: all of diffusers' have the method, and some only raise in it."""
-    return hasattr(vae, "enable_tiling") and hasattr(vae, "use_tiling")
-
-
-def check_tiles(vae: Pipeline, tile_pixels: int) -> None:
-    """Raise ConfigError for tiles that this VAE does not make."""
-    if not can_tile(vae):
-        kind = type(vae).__name__
-        raise ConfigError(f"tile_pixels = {tile_pixels}, but {kind} cannot decode in tiles; leave tile_pixels unset")
-    least = TILE_MIN * pixels_per_latent(vae)
-    if tile_pixels < least * least:
-        raise ConfigError(
-            f"tile_pixels = {tile_pixels} is below {least * least}: the smallest tile has {TILE_MIN} latents each way, "
-            f"{least} pixels of this VAE"
-        )
-
-
-def pixels_per_latent(vae: Pipeline) -> int:
-    """Each way."""
-    if hasattr(vae, "spatial_compression_ratio"):
-        return int(vae.spatial_compression_ratio)
-    return int(2 ** (len(vae.config.block_out_channels) - 1))
-
-
-def tile_edge(vae: Pipeline, tile_pixels: int) -> int:
-    """Latents each way of the largest square tile of at most so many pixels."""
-    return max(TILE_MIN, TILE_UNIT * (math.isqrt(tile_pixels) // pixels_per_latent(vae) // TILE_UNIT))
-
-
-@contextmanager
-def tiling(vae: Pipeline, edge: int) -> Iterator[None]:
-    """Tiles of so many latents each way for one call; afterwards the VAE is as it was (vllm-omni PR#4877).
-
-    A VAE's own tiles may be larger than the frame, which is then decoded whole whatever was asked for.
-    """
-    pixels = edge * pixels_per_latent(vae)
-    sizes = {
-        "tile_latent_min_size": edge,
-        "tile_sample_min_size": pixels,
-        "tile_sample_min_height": pixels,
-        "tile_sample_min_width": pixels,
-        "tile_sample_stride_height": pixels * 3 // 4,
-        "tile_sample_stride_width": pixels * 3 // 4,
-        "spatial_scale_factor": pixels_per_latent(vae),  # AutoencoderTiny of diffusers 0.42 says 8 whatever its depth
-    }
-    before = {name: value for name, value in vars(vae).items() if name.startswith(("use_", "tile_", "spatial_scale"))}
-    vae.enable_tiling()
-    for name in sizes.keys() & before.keys():
-        setattr(vae, name, sizes[name])
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(vae, name, value)

@@ -9,7 +9,8 @@ import torch
 from headway.core.errors import ConfigError
 from headway.engines.diffusion.families.formulas import draw
 from headway.engines.diffusion.families.protocol import Size
-from headway.engines.diffusion.stages import LocalStages, can_tile
+from headway.engines.diffusion.stages import LocalStages
+from headway.engines.diffusion.tiles import can_tile
 
 
 class OutOfRoom:

@@ -9,12 +9,15 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from tests.unit.engines.diffusion.asks import asked, made, pixels, video
+from tests.unit.engines.diffusion.asks import asked, made, picture, pixels, video
 
 from headway.core.errors import ConfigError
 from headway.engines.diffusion.engine import DiffusionEngine
+from headway.engines.diffusion.families.protocol import Size, TakesPictures
 from headway.engines.diffusion.loading import Loaded
-from headway.engines.diffusion.stages import LocalStages, tile_edge, tiling
+from headway.engines.diffusion.pictures import open_picture
+from headway.engines.diffusion.stages import LocalStages
+from headway.engines.diffusion.tiles import can_tile_pictures, pixels_per_latent, tile_edge, tiling
 
 Make = Callable[..., DiffusionEngine]
 Load = Callable[..., Loaded]
@@ -80,6 +83,54 @@ def test_a_decode_without_room_is_done_again_in_smaller_and_smaller_tiles(
     assert set(seen[2:]) <= set(range(1, 9))
     assert np.abs(tiled - whole).mean() < np.abs(tiled - other).mean() / 2  # this VAE normalises over each tile
     assert flags(one._loaded.pipeline.vae) == before
+
+
+# SPEC G1
+@pytest.mark.parametrize("family", ["flux", "sd3", "qwen"])
+def test_a_picture_without_room_is_encoded_again_in_smaller_and_smaller_tiles(
+    family: str, engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = engine(family)
+    vae, stages = one._loaded.pipeline.vae, one.stages
+    scale, before = pixels_per_latent(vae), flags(vae)
+    encoder, seen, room = vae.encoder, list[int](), [10**6]
+    forward = encoder.forward
+
+    def short(tile: torch.Tensor, *args: Any, **named: Any) -> Any:
+        seen.append(max(tile.shape[-2:]))
+        if seen[-1] > room[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(tile, *args, **named)
+
+    monkeypatch.setattr(encoder, "forward", short)
+    generator = torch.Generator()
+
+    def encoded(number: int) -> torch.Tensor:
+        family_ = one._family
+        assert isinstance(family_, TakesPictures)
+        pixels = family_.prepare_picture(open_picture(picture(32 * scale, number)), Size(32 * scale, 32 * scale))
+        with torch.inference_mode():
+            return stages.encoding(pixels, [generator.manual_seed(1)])()
+
+    whole, other = encoded(0), encoded(1)
+    drawn = generator.get_state()
+    seen.clear()
+    room[0] = 8 * scale
+    tiled = encoded(0)
+    assert seen[:2] == [32 * scale, 16 * scale]
+    assert set(seen[2:]) <= set(range(1, room[0] + 1))
+    assert tiled.shape == whole.shape
+    assert torch.equal(generator.get_state(), drawn)  # what failed has drawn nothing
+    assert (tiled - whole).abs().mean() < (other - whole).abs().mean()
+    assert flags(vae) == before
+    room[0] = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        encoded(0)
+
+
+def test_a_vae_that_cannot_encode_in_tiles_is_known() -> None:
+    four, sixteen = (diffusers.AutoencoderTiny(latent_channels=channels) for channels in (4, 16))
+    assert (can_tile_pictures(four), can_tile_pictures(sixteen)) == (True, False)
 
 
 def test_where_no_tile_has_room_the_row_fails_and_the_next_is_made(
