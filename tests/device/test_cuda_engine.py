@@ -15,11 +15,12 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
 from tests.unit.engines.llm.conftest import TINY, random_tensors  # noqa: E402  (torch decides)
+from tests.unit.engines.llm.kv_world import KvWorld, end  # noqa: E402
 from tests.unit.engines.llm.planner import Planner  # noqa: E402
 from tests.unit.engines.llm.step_world import GRAPH_ROWS, StepWorld, texts  # noqa: E402
 
 from headway.core.errors import InvariantError  # noqa: E402
-from headway.core.plans import Join, StepPlan  # noqa: E402
+from headway.core.plans import Join, StepPlan, Swap  # noqa: E402
 from headway.engines.llm.cuda import CudaDevice  # noqa: E402
 from headway.engines.llm.device_engine import DeviceLlmEngine  # noqa: E402
 from headway.engines.llm.engine import TorchLlmEngine  # noqa: E402
@@ -164,6 +165,43 @@ def test_a_launch_returns_before_the_device_is_done(folder: Path) -> None:
     wait()
     waited = time.perf_counter() - began
     assert launched < 0.5 * waited
+
+
+# SPEC E2
+@pytest.mark.parametrize("seed", range(4))
+def test_sequences_that_are_swapped_and_moved_go_on_with_the_same_tokens(folder: Path, seed: int) -> None:
+    how = settings(folder, kv_blocks=24, host_slots=6, max_model_len=32, graph_rows=(GRAPH_ROWS,))
+    known = texts(DeviceLlmEngine(how, CudaDevice()))
+    engine = DeviceLlmEngine(how, CudaDevice())
+    world = KvWorld(engine, known, seed, 6)
+    world.play(40)
+    end(world, engine)
+    assert world.counts["out"] > 0
+
+
+# SPEC E2
+def test_a_step_is_over_before_a_swap_that_was_queued_before_it(folder: Path) -> None:
+    device = CudaDevice()
+    engine = DeviceLlmEngine(settings(folder, host_slots=8), device)
+    planner = Planner(engine)
+    text = prompts(1)[0][:10]
+    for seq in (1, 2):
+        planner.new(seq, text)
+        planner.chunk(seq, len(text))
+    planner.run()
+    planner.join(1)
+    held = tuple(planner.tables[2])
+    before = engine.read_blocks(held)
+    with device.within("kv_out"):
+        torch.cuda._sleep(2_000_000_000)  # about a second of the device's clock
+    planner.drop(2, "preempt")
+    planner.free = planner.free[: -len(held)]  # its blocks are not given out again
+    planner.run(swap_out=(Swap(seq=2, device_blocks=held, host_slots=(0, 1)),))
+    assert len(engine.transfers.names) == 1
+    moved = planner.take(2)
+    planner.run(swap_in=(Swap(seq=2, device_blocks=moved, host_slots=(0, 1)),))
+    assert len(engine.transfers.names) == 2
+    assert engine.read_blocks(moved) == before
 
 
 class Sound:

@@ -58,6 +58,10 @@ class LlmEngine(Protocol):
         """KV of these blocks, for a hand-off or migration."""
         ...
 
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
+        """Start `read_blocks`; the returned call, made once and in any thread, waits for the bytes."""
+        ...
+
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         """Write KV read elsewhere by `read_blocks` of the same layout."""
         ...

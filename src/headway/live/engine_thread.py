@@ -78,6 +78,16 @@ class EngineThread:
         self._work.put(work)
         return future
 
+    def fetch(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        """As `call`, and then call what it returned: in another thread on a device that works on by itself."""
+        if self._launched is None:
+            return self.call(lambda: function()())
+        # Shielded: what the function began must be waited for, whoever still asks for it.
+        return asyncio.shield(self._loop.create_task(self._awaited(self.call(function))))
+
+    async def _awaited(self, launched: "asyncio.Future[Callable[[], T]]") -> T:
+        return await asyncio.to_thread(await launched)
+
     def close(self) -> None:
         """Let the threads end after what they are doing."""
         self._work.put(None)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 class BlockStore(Protocol):
     """The part of an engine that gives and takes KV (`core.ports.LlmEngine`)."""
 
-    def read_blocks(self, blocks: Sequence[int]) -> bytes: ...
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]: ...
 
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None: ...
 
@@ -28,6 +28,10 @@ class EngineCalls(Protocol):
     """Runs a function in the engine's thread, after the plans queued so far (`EngineThread`)."""
 
     def call(self, function: Callable[[], T]) -> "asyncio.Future[T]": ...
+
+    def fetch(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        """As `call`, then what the function returned, where waiting for it holds up no plan."""
+        ...
 
 
 class BlockTransport:
@@ -82,7 +86,7 @@ class BlockTransport:
         ok = True
         for number, (source, destination) in enumerate(parts):
             try:
-                payload = await self._engine.call(partial(self._store.read_blocks, source))
+                payload = await self._engine.fetch(partial(self._store.launch_read, source))
             except EngineError:
                 ok = False
             ok = ok and plan.transfer not in self._aborted

@@ -105,6 +105,60 @@ def test_an_asynchronous_device_gets_the_next_step_while_one_runs() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("is_asynchronous", [True, False])
+def test_what_a_function_began_is_fetched(is_asynchronous: bool) -> None:
+    async def test() -> None:
+        world = World(Device(), is_asynchronous=is_asynchronous)
+        assert await world.thread.fetch(lambda: lambda: b"kv") == b"kv"
+        for broken in (_fail, lambda: _fail):
+            with pytest.raises(EngineError, match="kv"):
+                await world.thread.fetch(broken)
+        world.thread.close()
+
+    run(test)
+
+
+def _fail() -> bytes:
+    raise EngineError("kv")
+
+
+def test_steps_go_on_while_a_function_is_fetched() -> None:
+    # SPEC E2
+    async def test() -> None:
+        device, over = Device(), threading.Event()
+        world = World(device)
+        fetched = world.thread.fetch(lambda: lambda: over.wait(10))
+        device.gate(1).set()
+        world.run(1)
+        assert [event.cause for event in await world.until(1)] == ["step-1"]
+        assert not fetched.done()
+        over.set()
+        assert await fetched
+        world.thread.close()
+
+    run(test)
+
+
+def test_what_was_begun_is_waited_for_when_nobody_asks_any_more() -> None:
+    # SPEC E2
+    async def test() -> None:
+        may_begin, over = threading.Event(), threading.Event()
+        world = World(Device())
+
+        def begin() -> Callable[[], None]:
+            assert may_begin.wait(10)
+            return over.set
+
+        fetched = world.thread.fetch(begin)
+        await asyncio.sleep(0)
+        fetched.cancel()
+        may_begin.set()
+        assert await asyncio.to_thread(over.wait, 10)
+        world.thread.close()
+
+    run(test)
+
+
 def _until(claim: Callable[[], bool]) -> None:
     while not claim():
         threading.Event().wait(0.001)

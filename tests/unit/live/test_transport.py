@@ -20,10 +20,10 @@ class Store:
         self.written: list[tuple[tuple[int, ...], bytes]] = []
         self.is_broken = False
 
-    def read_blocks(self, blocks: Sequence[int]) -> bytes:
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
         if self.is_broken:
             raise EngineError("broken")
-        return bytes(blocks)
+        return lambda: bytes(blocks)
 
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         if self.is_broken:
@@ -46,6 +46,9 @@ class Calls:
 
         loop.call_soon(work)
         return future
+
+    def fetch(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        return self.call(lambda: function()())
 
 
 class World:

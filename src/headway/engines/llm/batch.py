@@ -1,6 +1,6 @@
 """Follows delta plans: keeps the set of decoding sequences and lays out the rows of each step in standing buffers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -35,6 +35,14 @@ class Place(Protocol):
     def __call__(self, name: str, array: npt.NDArray[Any], /) -> torch.Tensor: ...  # int32 and int64
 
 
+class Swaps(Protocol):
+    """Copies blocks to host slots and back, pairwise, in the order of the calls and of the steps between them."""
+
+    def swap_out(self, blocks: Sequence[int], host_slots: Sequence[int]) -> None: ...
+
+    def swap_in(self, blocks: Sequence[int], host_slots: Sequence[int]) -> None: ...
+
+
 def in_place(_name: str, array: npt.NDArray[Any]) -> torch.Tensor:  # as above
     """The host computes: the array itself."""
     return torch.from_numpy(array)
@@ -56,6 +64,7 @@ class PersistentBatch:
 
     def __init__(self, sequences: SequenceTable, kv: KvPool, layout: BatchLayout) -> None:
         self._sequences, self._kv, self._layout = sequences, kv, layout
+        self.swaps: Swaps = kv
         self._decoding: dict[int, int] = {}
         self._decode_slots: npt.NDArray[np.intp] | None = None
         size = layout.size
@@ -87,11 +96,11 @@ class PersistentBatch:
         for seq in plan.pause:
             self._drop_row(seq)
         for swap in plan.swap_out:
-            self._kv.swap_out(swap.device_blocks, swap.host_slots)
+            self.swaps.swap_out(swap.device_blocks, swap.host_slots)
         for new in plan.new:
             admit(sequences.add(new), new)
         for swap in plan.swap_in:
-            self._kv.swap_in(swap.device_blocks, swap.host_slots)
+            self.swaps.swap_in(swap.device_blocks, swap.host_slots)
             slot = sequences.slot(swap.seq)
             if not sequences.blocks[slot]:
                 sequences.set_table(slot, swap.device_blocks)
@@ -133,6 +142,14 @@ class PersistentBatch:
             slots=slots[sampled],
             padded_rows=padded - count,
         )
+
+    def touched(self, inputs: StepInputs) -> tuple[set[int], set[int]]:
+        """Blocks that the step uses, and those of them that it writes; `inputs` are what was returned last."""
+        sequences, count = self._sequences, len(inputs.tokens) - inputs.padded_rows
+        owners = np.unique(self._owners[:count])
+        tables = sequences.tables[owners]
+        held = tables[np.arange(tables.shape[1]) < sequences.blocks[owners, None]]
+        return set(held.tolist()), set((self._slots[:count] // self._kv.block_size).tolist())
 
     def advance(self, plan: StepPlan) -> None:
         """The step has stored its KV: lengths grow."""

@@ -1,6 +1,7 @@
 """The only file that speaks to CUDA.  # never run on a device"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -24,6 +25,8 @@ class CudaDevice:
         self._copying: dict[Lane, torch.cuda.Stream] = {
             "copy_in": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
             "copy_out": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
+            "kv_in": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
+            "kv_out": torch.cuda.Stream(),  # type: ignore[no-untyped-call]  # torch has no type
         }
         self._is_capturing = False
         self._forks = Forks(self._split)
@@ -41,6 +44,11 @@ class CudaDevice:
     def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
         with torch.cuda.stream(self.stream(lane)):
             target.copy_(source, non_blocking=True)
+
+    @contextmanager
+    def within(self, lane: Lane) -> Iterator[None]:
+        with torch.cuda.stream(self.stream(lane)):
+            yield
 
     def event(self) -> "CudaEvent":
         return CudaEvent(self)
@@ -116,3 +124,6 @@ class CudaEvent:
 
     def wait(self) -> None:
         self._event.synchronize()
+
+    def is_past(self) -> bool:
+        return bool(self._event.query())  # type: ignore[no-untyped-call]  # torch has no type

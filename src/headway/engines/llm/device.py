@@ -1,6 +1,7 @@
 """What the engine asks of a device that works on by itself."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from headway.engines.llm.forks import Join
 Array = npt.NDArray[Any]  # int32, int64, float32 or float64
 
 
-Lane = Literal["copy_in", "compute", "copy_out"]
+Lane = Literal["copy_in", "compute", "copy_out", "kv_in", "kv_out"]
 
 
 class Event(Protocol):
@@ -29,11 +30,15 @@ class Event(Protocol):
         """The host waits for the point. Raises RuntimeError when the device failed."""
         ...
 
+    def is_past(self) -> bool:
+        """Whether the lane is beyond the point; waits for nothing. Raises RuntimeError when the device failed."""
+        ...
+
 
 class Device(Protocol):
-    """Works on by itself, in three lanes: each in its own order, and among lanes in none but that of events.
+    """Works on by itself, in lanes: each in its own order, and among lanes in none but that of events.
 
-    What torch is told to do with tensors of the device is work of the lane `compute`.
+    What torch is told to do with tensors of the device is work of the lane `compute`, but `within` another.
     """
 
     @property
@@ -45,6 +50,10 @@ class Device(Protocol):
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
         """Queue a copy between pinned and device memory."""
+        ...
+
+    def within(self, lane: Lane) -> AbstractContextManager[None]:
+        """What torch is told in here is work of this lane, which alone may touch what is allocated for it."""
         ...
 
     def event(self) -> Event: ...

@@ -30,6 +30,7 @@ from headway.engines.llm.open_steps import Launched, OpenStep
 from headway.engines.llm.sampling import sample, sample_where_logits_lie
 from headway.engines.llm.staging import Staging
 from headway.engines.llm.standing import PLACEHOLDER, StandingRows
+from headway.engines.llm.transfers import KvTransfers
 
 # Tables on the device move when there are more sequences than slots, and graphs are captured again then.
 _FIRST_SLOTS = 512
@@ -56,6 +57,8 @@ class DeviceLlmEngine:
         self._stopped: set[int] = set()
         self._done_ns: Ns = 0
         with torch.inference_mode():
+            self.transfers = KvTransfers(device, self._kv, settings.host_slots)
+            self._batch.swaps = self.transfers
             self._rows = StandingRows(self._staging, self._sequences, loaded.layout.size, self._kv.scratch_slot)
             if settings.graph_rows:
                 self._rows.reserve_logits(settings.graph_rows, self.limits.vocab_size)
@@ -102,11 +105,23 @@ class DeviceLlmEngine:
         return self.launch(plan)()
 
     def read_blocks(self, blocks: Sequence[int]) -> bytes:
-        return self._kv.read(blocks)
+        return self.launch_read(blocks)()
 
+    @torch.inference_mode()
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
+        """Queue a read behind the steps launched so far; the returned call waits for it, in any thread, once."""
+        try:
+            return self.transfers.read(blocks)
+        except RuntimeError as error:
+            raise EngineError(f"KV of {len(blocks)} blocks cannot be read: {error}") from error
+
+    @torch.inference_mode()
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
-        with torch.inference_mode():
-            self._kv.write(blocks, payload)
+        """Queue a write behind the steps launched so far and before those launched from here on."""
+        try:
+            self.transfers.write(blocks, payload)
+        except RuntimeError as error:
+            raise EngineError(f"KV of {len(blocks)} blocks cannot be written: {error}") from error
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""
@@ -130,6 +145,7 @@ class DeviceLlmEngine:
             self._moves = self._staging.moves
             inputs = self._batch.inputs(plan)
         self._staging.land()
+        self.transfers.hold_step(partial(self._batch.touched, inputs))
         if plan.graph == "none":
             known = self._rows.known(inputs.tokens, inputs.rows)
             return self._decoder.forward(known, inputs.rows, self._kv, inputs.sampled)
@@ -192,6 +208,7 @@ class DeviceLlmEngine:
         with self._mirror:
             self._open.clear()
             self.leases.end_all()
+            self.transfers.end_all()
 
     def _settle_chunks(self, plan: StepPlan) -> None:
         """A chunk that recomputes outputs needs them on the host."""

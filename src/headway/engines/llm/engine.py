@@ -79,6 +79,11 @@ class TorchLlmEngine:
     def read_blocks(self, blocks: Sequence[int]) -> bytes:
         return self._kv.read(blocks)
 
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
+        """The CPU reads in the caller's thread."""
+        found = self._kv.read(blocks)
+        return lambda: found
+
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         with torch.inference_mode():
             self._kv.write(blocks, payload)

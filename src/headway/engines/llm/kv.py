@@ -26,6 +26,7 @@ class KvPool:
         self.layers = tuple(zip(self.keys.unbind(), self.values.unbind(), strict=True))
         self._host = torch.zeros(2, config.layers, host_slots, block_size, *per_slot)
         self._block_shape = (block_size, *per_slot)
+        self.block_shape = (2, config.layers, *self._block_shape)  # keys and values of one block
         self.scratch_slot = blocks * block_size
         self.bytes_per_block = 2 * config.layers * block_size * config.kv_heads * config.head_dim * 4
 
@@ -49,23 +50,41 @@ class KvPool:
 
     def write(self, blocks: Sequence[int], payload: bytes) -> None:
         """The inverse of `read`."""
-        if len(payload) != len(blocks) * self.bytes_per_block:
-            raise EngineError(
-                f"{len(blocks)} blocks need {len(blocks) * self.bytes_per_block} bytes of KV, {len(payload)} came;"
-                " both replicas must serve the same model with the same block size"
-            )
+        self.check_payload(blocks, payload)
         index = self._block_index(blocks)
         flat = torch.frombuffer(bytearray(payload), dtype=torch.float32)
         parts = flat.view(2, self.keys.shape[0], len(blocks), *self._block_shape)
         for part, pool in zip(parts, (self.keys, self.values), strict=True):
             self._by_block(pool)[:, index] = part.to(pool.device)
 
+    def gather(self, index: torch.Tensor, out: torch.Tensor) -> None:
+        """Copy the blocks that `index` (int64, where the pool lies) names to out [blocks, *block_shape]."""
+        for part, pool in enumerate((self.keys, self.values)):
+            out[:, part].copy_(self._by_block(pool).index_select(1, index).transpose(0, 1))
+
+    def scatter(self, index: torch.Tensor, source: torch.Tensor) -> None:
+        """The inverse of `gather`."""
+        for part, pool in enumerate((self.keys, self.values)):
+            self._by_block(pool)[:, index] = source[:, part].transpose(0, 1)
+
+    def check_blocks(self, blocks: Sequence[int]) -> None:
+        """Raises EngineError for a block that does not exist."""
+        if outside := [block for block in blocks if not 0 <= block < self.blocks]:
+            raise EngineError(f"block {outside[0]} is outside the pool of {self.blocks} blocks")
+
+    def check_payload(self, blocks: Sequence[int], payload: bytes) -> None:
+        """Raises EngineError for bytes that are not the KV of so many blocks."""
+        if len(payload) != len(blocks) * self.bytes_per_block:
+            raise EngineError(
+                f"{len(blocks)} blocks need {len(blocks) * self.bytes_per_block} bytes of KV, {len(payload)} came;"
+                " both replicas must serve the same model with the same block size"
+            )
+
     def _by_block(self, pool: torch.Tensor) -> torch.Tensor:
         return pool.view(pool.shape[0], self.blocks + 1, *self._block_shape)
 
     def _block_index(self, blocks: Sequence[int]) -> torch.Tensor:
-        if outside := [block for block in blocks if not 0 <= block < self.blocks]:
-            raise EngineError(f"block {outside[0]} is outside the pool of {self.blocks} blocks")
+        self.check_blocks(blocks)
         return torch.tensor(blocks, dtype=torch.long)
 
     def _host_index(self, slots: Sequence[int]) -> torch.Tensor:

@@ -235,6 +235,11 @@ class SyntheticEngine:
         size = self._params.block_size
         return b"".join(self._slots[block * size : (block + 1) * size].tobytes() for block in blocks)
 
+    def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
+        """Read at once."""
+        found = self.read_blocks(blocks)
+        return lambda: found
+
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         """Write what `read_blocks` returned elsewhere."""
         size, values = self._params.block_size, array("Q", payload)

@@ -1,6 +1,7 @@
 """A `Device` for tests: computes on the CPU at once, keeps account of what was waited for, captured and replayed."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -20,6 +21,9 @@ class LateDevice:
     def copy(self, target: torch.Tensor, source: torch.Tensor, lane: Lane) -> None:
         self.fetched += lane == "copy_out"
         target.copy_(source)
+
+    def within(self, lane: Lane) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def event(self) -> "LateEvent":
         return LateEvent(self)
@@ -58,3 +62,6 @@ class LateEvent:
     def wait(self) -> None:
         if self._number >= 0:
             self._device.waited.add(self._number)
+
+    def is_past(self) -> bool:
+        return True

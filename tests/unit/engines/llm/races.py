@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+_GARBAGE = 12345.0
 Touch = tuple[torch.Tensor, tuple[str, Any] | None]  # and the part of it: ("rows", indices) or ("select", (dim, index))
 
 
@@ -52,6 +53,15 @@ class Races:
     def read(self, lane: str, touch: Touch) -> bool:
         """False when another lane may write there at the same time."""
         return self._touched(lane, touch, is_write=False)
+
+    def spoil(self, lane: str, pages: Touch, gathered: torch.Tensor) -> None:
+        """Put garbage where a gather reads what another lane may write at the same time. The read is not kept."""
+        tensor, part = pages
+        for other, shadow in self._writes.get(tensor.untyped_storage().data_ptr(), {}).items():
+            if other != lane:
+                late = (_part(_words(shadow, tensor), part) > self._clocks.now[lane][other]).any(-1)
+                self.found += int(late.any())
+                gathered.masked_fill_(late, _GARBAGE)
 
     def write(self, lane: str, touch: Touch) -> bool:
         """False when another lane may read or write there at the same time."""

@@ -6,8 +6,8 @@ comes to it. Memory holds values that fit nowhere until something is written the
 branches in a lane of their own.
 
 Whatever the order, lanes that touch the same memory unordered raise `Race`, in the call that runs the second of them.
-But a gather of pages that races returns garbage: attention reads more pages than it shows to a row, and what is masked
-may be anything.
+But a gather of pages that races returns garbage, and writes that come after it may race with it: attention gathers more
+pages than it shows to a row, and what is masked may be anything.
 """
 
 from collections import deque
@@ -24,8 +24,7 @@ from headway.core.errors import InvariantError
 from headway.engines.llm.device import Lane
 from headway.engines.llm.forks import Forks, Join
 
-LANES = ("copy_in", "compute", "copy_out", "aside")
-_GARBAGE = 12345.0
+LANES = ("copy_in", "compute", "copy_out", "kv_in", "kv_out", "aside")
 _INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default}
 _WAITING = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
 _EAGERNESS = (0.0, 0.3, 0.9, 1.0)
@@ -96,6 +95,9 @@ class StreamEvent:
         self._device.touch("wait")
         self._device.await_(self._ticket)
 
+    def is_past(self) -> bool:
+        return self._device.is_past(self._ticket)
+
 
 class StreamDevice:
     """`mode()` must be entered wherever torch is told something; `fail`: the chance that a call raises RuntimeError."""
@@ -160,12 +162,18 @@ class StreamDevice:
         assert recording is not None
         self.branches += 1
         recording.append(("aside", None))
-        with self._within("aside"):
+        with self._lane_is("aside"):
             work()
         return lambda: recording.append(("compute", None))
 
     @contextmanager
-    def _within(self, lane: str) -> Iterator[None]:
+    def within(self, lane: Lane) -> Iterator[None]:
+        self.touch("within")
+        with self._lane_is(lane):
+            yield
+
+    @contextmanager
+    def _lane_is(self, lane: str) -> Iterator[None]:
         before, self._lane = self._lane, lane
         try:
             yield
@@ -204,6 +212,17 @@ class StreamDevice:
         self.reach(*ticket)
         merge(self._clocks.host, self._clocks.at(*ticket))
 
+    def is_past(self, ticket: Ticket) -> bool:
+        """What was seen to be over comes before all that the host gives from here on."""
+        is_past = self._done[ticket.lane] >= ticket.count
+        if is_past:
+            merge(self._clocks.host, self._clocks.at(*ticket))
+        return is_past
+
+    def behind(self, lane: Lane) -> int:
+        """What the lane was given and has not done."""
+        return self.given[lane] - self._done[lane]
+
     def stall(self) -> None:
         """The host waits for all computing."""
         self.touch("stall")
@@ -226,10 +245,8 @@ class StreamDevice:
             with torch.inference_mode(), _disable_current_modes():
                 self._check(lane, head)
                 head.run()
-                if head.pages is not None and not self.races.read(lane, head.pages):
-                    assert head.gathered is not None
-                    head.gathered.fill_(_GARBAGE)
-                    self.races.found += 1
+                if head.pages is not None and head.gathered is not None:
+                    self.races.spoil(lane, head.pages, head.gathered)
 
     def _check(self, lane: str, work: Work) -> None:
         for touches, check in ((work.reads, self.races.read), (work.writes, self.races.write)):
@@ -296,6 +313,9 @@ class _Queueing(TorchDispatchMode):
                 self._device.queue(Work(work, reads=[*reads, pages], writes=writes))
             else:
                 self._device.queue(Work(work, reads=reads, writes=writes, pages=pages, gathered=gathered))
+        elif func is torch.ops.aten.index_select.default:
+            selected: list[Touch] = [(args[0].memory, ("select", taken[0][1:])), (args[2].memory, None)]
+            self._device.queue(Work(work, reads=selected, writes=writes))
         else:
             self._device.queue(Work(work, reads=[(part.memory, None) for part in tensors], writes=writes))
         return outs[0] if len(func._schema.returns) == 1 else tuple(outs)

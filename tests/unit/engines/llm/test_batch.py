@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +50,18 @@ def test_lays_rows_out_by_sequence_with_slots_from_their_tables(batch: Persisten
     assert inputs.rows.contexts.tolist() == [*range(1, 10), *range(1, 7)]
     assert inputs.rows.tile_starts.tolist() == [0, 4, 8, 9, 13, 15]
     assert (inputs.seqs, inputs.sampled.tolist()) == ((1,), [8])
+
+
+def test_a_step_uses_the_blocks_of_its_rows_and_writes_where_they_store(batch: PersistentBatch) -> None:
+    # SPEC E2
+    plan = admit(batch)
+    inputs = batch.inputs(plan)
+    assert batch.touched(inputs) == ({3, 5, 6, 7}, {3, 5, 7})
+    batch.advance(plan)
+    decode = StepPlan(2, 1, "decode", join=(Join(seq=1, token=4, step=1),), decodes=1, kv_tokens=10, bucket=4)
+    batch.apply(decode, lambda slot, new: None)
+    batch._sequences.append_tokens(inputs.slots, np.array([4], np.int32))
+    assert batch.touched(batch.inputs(decode)) == ({3, 5}, {3})
 
 
 def test_decodes_come_first_and_one_tile_each(batch: PersistentBatch) -> None:
