@@ -25,9 +25,9 @@ from headway.sched.admission.queue import GlobalQueue, line_of
 from headway.sched.flights import Flights, Moment
 from headway.sched.router.cost_terms import prefill_s
 from headway.sched.router.explain import explain, output_tokens
-from headway.sched.router.fleet_view import expected_output
+from headway.sched.router.fleet_view import Replica, expected_output
 from headway.sched.router.machine import Router
-from headway.sched.router.work import lacking, takes
+from headway.sched.router.work import kind_of, lacking
 
 
 class Ways(msgspec.Struct, frozen=True):
@@ -186,8 +186,8 @@ class Gate:
         """What a picture or video is believed to take of devices, where that is least; None: nobody can tell."""
         if not isinstance(request, DiffusionRequest):
             return None
-        reports = [replica.report for replica in self._router.replicas.values()]
-        costs = [report.denoise_cost for report in reports if report is not None and _can_run(report, request)]
+        replicas, kind = self._router.replicas.values(), kind_of(request)
+        costs = [replica.denoise_cost for replica in replicas if _can_run(replica, request, kind)]
         took = [left_ns(cost, request) * cost.devices // 1000 for cost in costs if cost is not None]
         return min(took, default=None)
 
@@ -224,8 +224,11 @@ def _room(report: ReplicaReport) -> int:
     return 0 if memory is None or memory.room is None else memory.room
 
 
-def _can_run(report: ReplicaReport, request: DiffusionRequest) -> bool:
-    return request.model in (report.model, *report.models) and takes(report, request)
+def _can_run(replica: Replica, request: DiffusionRequest, kind: str) -> bool:
+    report = replica.report
+    if report is None or request.model not in (report.model, *report.models):
+        return False
+    return replica.takes(request, kind)
 
 
 def _as_tokens(request: LanguageRequest, model: ModelId) -> LlmRequest | None:

@@ -10,7 +10,7 @@ from headway.sched.router.fleet_view import Replica, expected_output
 from headway.sched.router.machine import Router
 from headway.sched.router.protocol import Explaining
 from headway.sched.router.roles import role_of
-from headway.sched.router.work import lacking
+from headway.sched.router.work import kind_of, lacking
 
 
 def explain(router: Router, request: Request, at_ns: Ns) -> tuple[Explained, ...]:
@@ -82,7 +82,7 @@ def _why_not(router: Router, replica: Replica, request: Request, at_ns: Ns) -> s
         return f"it serves {report.model} as {report.role}"
     if replica.is_draining:
         return "it is draining"
-    if not replica.takes(request):
+    if not replica.takes(request, kind_of(request)):
         if isinstance(request, DiffusionRequest) and (why := lacking(report, request)) is not None:
             return why
         least, most = report.pixels

@@ -87,9 +87,11 @@ class Replica:
         """This front's own unfinished dispatches."""
         return len(self._sent)
 
-    def takes(self, request: Request) -> bool:
-        """True when its pool is for requests of this size, and its memory large enough."""
-        return self.report is not None and takes(self.report, request)
+    def takes(self, request: Request, kind: str) -> bool:
+        """True when such a request (`work.kind_of`) is of its pool's sizes, in its memory and in its model's power."""
+        if self.report is None or not isinstance(request, DiffusionRequest):
+            return self.report is not None
+        return takes(self.report, request, has_room=self.work.fits(request, kind))
 
     @property
     def may_be_tried(self) -> bool:

@@ -17,7 +17,7 @@ from headway.sched.router.prefix_index import PrefixIndex
 from headway.sched.router.prefix_tally import PrefixTally
 from headway.sched.router.protocol import Dispatched, Ended, FirstToken, Left, RoutingPolicy, Scored
 from headway.sched.router.roles import role_of
-from headway.sched.router.work import denoise_candidate, kind_of, takes
+from headway.sched.router.work import denoise_candidate, kind_of
 
 
 class PdPools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,7 +163,7 @@ class Router:
             and (lora is None or _offers(report, lora))
             and not replica.is_draining
             and (not pool or replica.id in pool)
-            and (is_text or takes(report, request))
+            and (is_text or replica.takes(request, kind))
         ]
         usable = self._let_pass(there, at_ns)
         hits = self.index.hits_all(request)

@@ -9,7 +9,7 @@ import msgspec
 
 from headway.core.decisions import Candidate
 from headway.core.ids import RequestId
-from headway.core.reports import DenoiseCoefficients, ReplicaReport, WarmShape
+from headway.core.reports import DenoiseCoefficients, DenoiseMemory, ReplicaReport, WarmShape
 from headway.core.request import DiffusionRequest, Request
 from headway.core.units import Ns, s_from_ns
 from headway.cost.diffusion import left_ns
@@ -22,13 +22,16 @@ KINDS_MAX: Final = 256  # of work, whose time is remembered per replica
 
 
 def kind_of(request: Request) -> str:
-    """All that decides how long a request takes on given devices, in words: a text keeps its hash."""
+    """All that decides how long a request takes on given devices and what it holds there, in words: a text keeps its
+    hash."""
     if not isinstance(request, DiffusionRequest):
         return ""
     done = max(request.begun, request.skipped_steps)
     is_begun = request.begun > 0  # else its prompt is encoded
-    is_edit = bool(request.content.pictures)  # whose picture is encoded too
-    return f"{request.shape}, {request.steps} steps, {done} done, {is_begun}, {is_edit}, {request.n} pictures"
+    said = request.content
+    is_edit, is_masked = bool(said.pictures), said.mask is not None  # a picture is encoded too, a mask kept
+    steps = f"{request.steps} steps, {done} done, {is_begun}"
+    return f"{request.shape}, {steps}, {is_edit}, {is_masked}, {request.n} pictures"
 
 
 class _Sent(msgspec.Struct, gc=False):
@@ -47,9 +50,14 @@ class PendingWork:
         self._unseen: dict[RequestId, _Sent] = {}  # dispatches that its report has not counted
         self._unseen_ns: Ns = 0  # of all of them
         self._taken: dict[str, Ns] = {}  # what work of a kind takes there, as of `cost`
+        self._memory: DenoiseMemory | None = None
+        self._fits: dict[str, bool] = {}  # whether work of a kind fits there, as of `_memory` and the sizes in `cost`
 
     def hear(self, report: ReplicaReport, at_ns: Ns) -> None:
         """Fold in a report."""
+        if report.denoise_memory != self._memory or _sizes(report.denoise_cost) != _sizes(self.cost):
+            self._memory = report.denoise_memory
+            self._fits.clear()
         if (report.denoise_cost, report.warm) != (self.cost, self._warm):
             self.cost, self._warm = report.denoise_cost, report.warm
             self._taken.clear()
@@ -80,6 +88,15 @@ class PendingWork:
         self._taken[kind] = own = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request.shape)
         return own
 
+    def fits(self, request: DiffusionRequest, kind: str) -> bool:
+        """True unless a request of this kind needs more memory than is there. A forecast asks every replica."""
+        known = self._fits.get(kind)
+        if known is None:
+            if len(self._fits) >= KINDS_MAX:
+                self._fits.clear()
+            self._fits[kind] = known = fits(self._memory, self.cost, request)
+        return known
+
     def ended(self, request: RequestId) -> None:
         """A dispatch is over. What the report had counted of it is in the next one no more."""
         sent = self._unseen.pop(request, None)
@@ -101,18 +118,21 @@ class PendingWork:
         return self._unseen_ns == sum(sent.work_ns for sent in self._unseen.values())
 
 
-def takes(report: ReplicaReport, request: Request) -> bool:
-    """True when a picture is of the sizes that the replica's pool is for (SPEC F5), fits in its memory, and asks for
-    nothing that its model cannot do (SPEC F1)."""
+def _sizes(cost: DenoiseCoefficients | None) -> tuple[int, int, int, int] | None:
+    """Of all that a replica believes and goes on learning, what memory depends on."""
+    return None if cost is None else (cost.patch, cost.frame_stride, cost.text_tokens, cost.passes)
+
+
+def takes(report: ReplicaReport, request: Request, *, has_room: bool) -> bool:
+    """True when a picture is of the sizes that the replica's pool is for (SPEC F5), fits in its memory (`has_room`) and
+    asks for nothing that its model cannot do (SPEC F1)."""
     if not isinstance(request, DiffusionRequest):
         return True
     least, most = report.pixels
     pixels = request.height * request.width * request.frames
     is_of_pool = least <= pixels and (most is None or pixels <= most)
     is_refused = report.refuses_new and not request.begun and is_cold(report.warm, request.shape)
-    if not is_of_pool or is_refused or unable(report.abilities, request) is not None:
-        return False
-    return fits(report.denoise_memory, report.denoise_cost, request)
+    return has_room and is_of_pool and not is_refused and unable(report.abilities, request) is None
 
 
 def lacking(report: ReplicaReport, request: DiffusionRequest) -> str | None:

@@ -38,9 +38,9 @@ def test_what_a_model_cannot_do_is_not_sent_there(
     assert unable(LEAST, request_) == words
     assert unable(able, request_) is None
     weak = report("rep-a", 1, role="diffusion", model="m", abilities=LEAST)
-    assert not takes(weak, request_)
+    assert not takes(weak, request_, has_room=True)
     assert lacking(weak, request_) == f"request req-1 cannot run on rep-a: m {words}"
-    assert takes(replace(weak, abilities=None), request_)  # nobody told
+    assert takes(replace(weak, abilities=None), request_, has_room=True)  # nobody told
 
 
 @pytest.mark.parametrize(

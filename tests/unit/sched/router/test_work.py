@@ -1,15 +1,22 @@
 """The work of diffusion replicas as a front knows it."""
 
+from typing import Any
+
 import msgspec
+import pytest
+from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm, report
 
 from headway.core.ids import NodeId
-from headway.core.reports import DenoiseMemory, WarmShape
-from headway.core.request import Request
+from headway.core.reports import DenoiseMemory, ReplicaReport, WarmShape
+from headway.core.request import Content, Request
 from headway.cost.diffusion import left_ns
+from headway.cost.diffusion_memory import fits
+from headway.sched.router import work as work_module
+from headway.sched.router.fleet_view import Replica
 from headway.sched.router.protocol import Scored
-from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of, takes
+from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of
 
 ONE = left_ns(COST, picture("req-0"))
 
@@ -101,6 +108,16 @@ def test_a_dispatch_that_was_sent_twice_is_counted_once() -> None:
     assert (work.ahead_ns(1000), work.check()) == (ONE, True)
 
 
+def takes(told: ReplicaReport, request: Request) -> bool:
+    return heard_of(told).takes(request, kind_of(request))
+
+
+def heard_of(told: ReplicaReport) -> Replica:
+    replica = Replica(told.replica, 1, 0)
+    replica.hear(told, 0)
+    return replica
+
+
 def test_a_pool_takes_requests_of_its_sizes_only() -> None:  # SPEC F5
     short = report("rep-a", 1, pixels=(0, 64 * 64))
     long = report("rep-b", 1, pixels=(64 * 64 + 1, None))
@@ -115,3 +132,60 @@ def test_a_replica_takes_what_fits_in_its_memory() -> None:  # SPEC F4
     told = report("rep-a", 1, denoise_cost=COST, denoise_memory=memory)
     assert [takes(told, picture("req-1", n=n)) for n in (1, 2, 3)] == [True, True, False]
     assert takes(report("rep-a", 1, denoise_cost=COST), picture("req-1", n=9))  # it does not tell
+
+
+class Counted:
+    """`fits`, and how often it was computed."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *given: Any) -> bool:  # Any: passed on
+        self.calls += 1
+        return fits(*given)
+
+
+# SPEC F4: a forecast asks every replica of the fleet, and to compute it took a third of the time with 420 of them
+def test_what_fits_is_computed_once_per_kind_until_the_memory_or_the_sizes_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = Counted()
+    monkeypatch.setattr(work_module, "fits", counted)
+    memory = DenoiseMemory(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, begin_pixel=7.0, latent_token=8.0, held_step=9.0, room=120_000)
+    edit = {"content": Content(pictures=(b"x",))}
+    masked = {"content": Content(pictures=(b"x",), mask=b"m")}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"n": 2},
+        {"steps": 40},
+        {"width": 128},
+        {"frames": 5},
+        edit,
+        masked,
+    ]  # Any: fields
+    requests = [picture(f"req-{n}", **change) for n, change in enumerate(changes)]
+    told = report("rep-a", 1, denoise_cost=COST, denoise_memory=memory)
+    replica = heard_of(told)
+
+    def asked() -> list[bool]:
+        return [replica.takes(request, kind_of(request)) for request in requests]
+
+    first = asked()
+    assert first == [fits(memory, COST, request) for request in requests]
+    assert len(set(first)) == 2  # some fit, some do not
+    assert [asked() for _ in range(20)] == [first] * 20
+    assert counted.calls == len(requests)
+    for number in range(2, 12):  # it goes on learning how long its work takes
+        replica.hear(
+            replace(told, number=number, denoise_cost=replace(COST, token_ns=float(number), error=0.1)), number
+        )
+        assert asked() == first
+    assert counted.calls == len(requests)
+    replica.hear(replace(told, number=12, denoise_memory=replace(memory, room=1)), 12)
+    assert not any(asked())
+    replica.hear(replace(told, number=13, denoise_cost=replace(COST, patch=64)), 13)
+    assert asked() == [fits(memory, replace(COST, patch=64), request) for request in requests]
+    assert counted.calls == 3 * len(requests)
+    for number in range(2 * KINDS_MAX):
+        replica.takes(picture("req-1", steps=number + 1), f"{number}")
+    assert len(replica.work._fits) <= KINDS_MAX
