@@ -305,6 +305,34 @@ def test_steps_go_on_while_a_swap_and_a_read_are_under_way(build: Build) -> None
         assert wait() == engine.read_blocks(moved)
 
 
+# SPEC E2
+def test_a_step_that_fails_ends_what_is_under_way(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = StreamDevice(0)
+    device.eager = dict.fromkeys(LANES, 0.0)
+    with device.mode():
+        engine = build(device)
+        planner = Planner(engine)
+        planner.new(1, [5, 17, 3])
+        planner.chunk(1, 3)
+        planner.run()
+        wait = engine.launch_read(planner.tables[1])
+        held = tuple(planner.tables[1])
+        planner.drop(1, "preempt")
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "touch", lost)
+            with pytest.raises(EngineError, match="step 2 failed on tiny: the device is lost"):
+                planner.run(swap_out=(Swap(seq=1, device_blocks=held, host_slots=(0,)),))
+        assert engine.transfers.names == ()
+        with pytest.raises(EngineError, match="transfer-1 ended before it was done"):
+            wait()
+        assert engine.transfers.free > 0
+
+
+def lost(called: str) -> None:
+    if called == "hold":
+        raise RuntimeError("the device is lost")
+
+
 def orders() -> list[tuple[int, str]]:
     pattern = re.compile(r"^ +\S+\.(record|hold|wait)\(.*\)( +#.*)?$")
     return [(number, line.strip()) for number, line in enumerate(source(MODULE).splitlines()) if pattern.match(line)]
