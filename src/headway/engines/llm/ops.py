@@ -167,14 +167,13 @@ class TorchOps:
     def rope_store(
         self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor, norms: HeadNorms | None
     ) -> None:
-        self._store_values(qkv, rows, values)
-        self._turn_and_store_keys(qkv, rows, keys, norms)
+        parts = self._turn_and_store_keys(qkv, rows, keys, norms)
+        values[rows.slots] = parts[:, self._config.heads + self._config.kv_heads :]
 
-    def _store_values(self, qkv: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
-        config = self._config
-        values[rows.slots] = qkv.view(qkv.shape[0], -1, config.head_dim)[:, config.heads + config.kv_heads :]
-
-    def _turn_and_store_keys(self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, norms: HeadNorms | None) -> None:
+    def _turn_and_store_keys(
+        self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, norms: HeadNorms | None
+    ) -> torch.Tensor:
+        """All but V; returns qkv by heads, [rows, heads + 2 kv_heads, head_dim]."""
         config = self._config
         parts = qkv.view(qkv.shape[0], -1, config.head_dim)
         turned = config.heads + config.kv_heads
@@ -186,6 +185,7 @@ class TorchOps:
         low, high = parts[:, :turned].chunk(2, dim=-1)
         parts[:, :turned] = torch.cat([low * cosines - high * sines, high * cosines + low * sines], dim=-1)
         keys[rows.slots] = parts[:, config.heads : turned]
+        return parts
 
     def attention(self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         config = self._config

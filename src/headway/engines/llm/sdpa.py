@@ -34,6 +34,10 @@ class SdpaOps(TorchOps):
         self._turn_and_store_keys(qkv, rows, keys, norms)
         join()
 
+    def _store_values(self, qkv: torch.Tensor, rows: Rows, values: torch.Tensor) -> None:
+        config = self._config
+        values[rows.slots] = qkv.view(qkv.shape[0], -1, config.head_dim)[:, config.heads + config.kv_heads :]
+
     def attention(self, qkv: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         config, spans = self._config, rows.spans
         queries = qkv[:, : self._width].view(-1, config.kv_heads, self._group, config.head_dim).to(self._dtype)
