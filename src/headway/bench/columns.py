@@ -19,9 +19,9 @@ Shorts: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 # code each; 0: none).
 FLOATS: Final = (
     "sent_ns", "ended_ns", "client_ttft_ms", "client_tpot_ms", "client_e2e_ms", "queue_wait_ms", "itl_top10_ms",
-    "itl_max_ms",
+    "itl_max_ms", "video_s",
 )  # fmt: skip
-COUNTS: Final = ("prompt_tokens", "output_tokens", "wanted_tokens", "cached_tokens", "preemptions")
+COUNTS: Final = ("prompt_tokens", "output_tokens", "wanted_tokens", "cached_tokens", "preemptions", "images")
 CLAIMS: Final = ("met", "met_ttft", "met_tpot", "met_e2e", "met_deadlines", "cold_start")
 NAMES: Final = ("tenant", "workload", "pool", "replica", "error")
 KEPT: Final = (*FLOATS, *COUNTS, *CLAIMS, *NAMES, "segments")

@@ -46,6 +46,8 @@ CLIENT_COLUMNS: Final[Mapping[str, type]] = {
     "ended_ns": int,
     "error": str,
     "wanted_tokens": int,  # of output, as the workload says; null: nobody knows
+    "images": int,  # that came
+    "video_s": float,  # seconds of video that came; null: none, or its frames per second are not known
     "client_ttft_ms": float,
     "client_tpot_ms": float,
     "client_e2e_ms": float,
@@ -136,6 +138,8 @@ def table_of(ends: Sequence[RequestEnd], tokens: Tokens) -> dict[str, Column]:
         "ended_ns": ended_ns,
         "error": [outcome.error for outcome in outcomes],
         "wanted_tokens": [outcome.wanted_tokens for outcome in outcomes],
+        "images": [outcome.images for outcome in outcomes],
+        "video_s": np.array([outcome.video_s for outcome in outcomes], dtype=np.float64),
         **times,
         **tokens.gap_columns(),
         **_claims(ends, times, tokens, sent_ns),

@@ -34,13 +34,17 @@ class LoadParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 50
     rate_per_s: float | None = None
     concurrency: int | None = None
-    endpoint: Literal["chat", "completions"] = "completions"
+    endpoint: Literal["chat", "completions", "images"] = "completions"
     prompt_words: int = 64
     max_tokens: int = 64
+    size: str | None = None  # of pictures; None: the model's
     ignore_eos: bool = False  # an extension that not every server knows
     api_key: str | None = None
     timeout_s: float = 300.0
     seed: int = 0
+
+
+_PATHS: Final = {"chat": "chat/completions", "completions": "completions", "images": "images/generations"}
 
 
 class _Piece(msgspec.Struct):
@@ -66,6 +70,7 @@ class _Error(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
+    data: list[msgspec.Raw] = []  # of an answer in one piece: its pictures
     usage: _Usage | None = None
     error: _Error | None = None
 
@@ -79,6 +84,9 @@ def prompt(params: LoadParams, place: int) -> str:
 def body(params: LoadParams, place: int) -> dict[str, object]:
     """Return the body of one request."""
     text = prompt(params, place)
+    if params.endpoint == "images":
+        size = {} if params.size is None else {"size": params.size}
+        return {"model": params.model, "prompt": text, "n": 1, "response_format": "b64_json", **size}
     asked: dict[str, object] = {
         "model": params.model,
         "max_tokens": params.max_tokens,
@@ -157,7 +165,7 @@ async def _closed_loop(params: LoadParams, one: Callable[[int], Awaitable[None]]
 
 
 async def _request(session: "aiohttp.ClientSession", params: LoadParams, place: int) -> Outcome:
-    path = "chat/completions" if params.endpoint == "chat" else "completions"
+    path = _PATHS[params.endpoint]
     return await exchange(session, f"{params.url.rstrip('/')}/v1/{path}", body(params, place), {})
 
 
@@ -173,6 +181,8 @@ async def exchange(
         async with session.post(url, json=asked, headers=headers) as response:
             if response.status != 200:
                 reading.refused(await response.read(), response.status)
+            elif response.content_type == "application/json":
+                reading.whole(await response.read())
             else:
                 async for line in response.content:
                     reading.line(line)
@@ -191,6 +201,7 @@ class _Reading:
         self.message: str | None = None
         self._times: list[int] = []
         self._usage = _Usage()
+        self._images = 0
         self._is_done = False
 
     def line(self, line: bytes) -> None:
@@ -208,6 +219,12 @@ class _Reading:
             self._usage = chunk.usage
         if any(c.text or c.token_ids or (c.delta is not None and c.delta.content) for c in chunk.choices):
             self._times.append(time.perf_counter_ns())
+
+    def whole(self, raw: bytes) -> None:
+        """Take an answer in one piece, of pictures."""
+        self._images = len(msgspec.json.decode(raw, type=_Chunk).data)
+        self._times = [time.perf_counter_ns()] * bool(self._images)
+        self._is_done = bool(self._images)
 
     def refused(self, raw: bytes, status: int) -> None:
         """Take an answer that is no stream: an error of OpenAI's form, or the first words of something else."""
@@ -228,9 +245,10 @@ class _Reading:
         """Return what came of the request; a stream that just stops is broken."""
         if self.error is None and not self._is_done:
             self.error = "broken"
-        tokens = self._usage.completion_tokens or len(self._times)
+        tokens = 0 if self._images else self._usage.completion_tokens or len(self._times)
         ended_ns, prompt = time.perf_counter_ns(), self._usage.prompt_tokens
-        return Outcome(sent_ns, ended_ns, tuple(self._times), tokens, prompt, self.error, self.message)
+        times, images = tuple(self._times), self._images
+        return Outcome(sent_ns, ended_ns, times, tokens, prompt, self.error, self.message, images=images)
 
 
 def load(params: LoadParams, show: Callable[[Progress], None], every_s: float) -> Progress:

@@ -16,6 +16,8 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str | None = None
     message: str | None = None  # what the server said of its error
     wanted_tokens: int | None = None  # of output, if nothing cuts it short; None: nobody knows, as of a server
+    images: int = 0  # that came
+    video_s: float | None = None  # seconds of video that came; None: no video, or nobody knows its frames per second
 
     @property
     def ttft_ns(self) -> Ns | None:

@@ -90,12 +90,15 @@ class TableFile:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> dict[str, list[object]]:
-    """Return columns of a file as lists. Raises ConfigError without pyarrow."""
+    """Return columns of a file as lists; one that an older run did not have is empty. Raises ConfigError without
+    pyarrow."""
     check_parquet(f"{path}", "let the run write JSON lines")
     import pyarrow.parquet
 
-    found: dict[str, list[object]] = pyarrow.parquet.read_table(path, columns=list(names)).to_pydict()
-    return found
+    there = set(pyarrow.parquet.read_schema(path).names)
+    table = pyarrow.parquet.read_table(path, columns=[name for name in names if name in there])
+    found: dict[str, list[object]] = table.to_pydict()
+    return {name: found[name] if name in there else [None] * table.num_rows for name in names}
 
 
 def arrow_schema(columns: Mapping[str, type]) -> "pa.Schema":

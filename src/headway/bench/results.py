@@ -244,7 +244,7 @@ def read_requests(folder: Path, names: Sequence[str]) -> dict[str, list[object]]
         for line in file:
             row = msgspec.json.decode(line, type=dict[str, object])
             for name in names:
-                found[name].append(row[name])
+                found[name].append(row.get(name))
     return found
 
 

@@ -30,6 +30,8 @@ class GroupSummary(msgspec.Struct, frozen=True):
     tpot_ms: Quantiles
     e2e_ms: Quantiles
     queue_ms: Quantiles
+    images: int = 0
+    video_s: float | None = None  # seconds of video; None: none came whose frames per second are known
 
 
 class PoolUse(msgspec.Struct, frozen=True):
@@ -195,6 +197,8 @@ def _load(columns: Columns, gaps: GapCounts, closing: Closing, unfinished: Seque
         duration_s=duration_s,
         requests_per_s=float(completed.sum()) * per_s,
         output_tokens_per_s=float(columns.floats("output_tokens").sum()) * per_s,
+        images_per_s=float(columns.floats("images").sum()) * per_s or None,
+        video_s_per_s=float(np.nansum(columns.floats("video_s"))) * per_s or None,
         ttft_ms=spread(columns.floats("client_ttft_ms")[hot], [request.first_ms for request in unfinished]),
         tpot_ms=spread(columns.floats("client_tpot_ms")[hot]),
         itl_ms=gaps.quantiles(),
@@ -254,6 +258,8 @@ def _group(
         ttft_ms=spread(columns.floats("client_ttft_ms")[shown], [request.first_ms for request in unfinished]),
         tpot_ms=spread(columns.floats("client_tpot_ms")[shown]),
         e2e_ms=spread(columns.floats("client_e2e_ms")[shown], [request.age_ns / NS_PER_MS for request in unfinished]),
+        images=total("images"),
+        video_s=float(np.nansum(columns.floats("video_s")[members])) or None,
         queue_ms=spread(columns.floats("queue_wait_ms")[members & (columns.codes("replica") > 0)]),
     )
 

@@ -30,6 +30,10 @@ def tiles(summary: RunSummary) -> str:
         shown += [(_ms(q.p50), f"{name} p50"), (_ms(q.p99), f"{name} p99")] if shows else []
     if summary.has_tokens:
         shown.append((f"{summary.output_tokens_per_s:,.0f}/s", "output tokens"))
+    if summary.images_per_s is not None:
+        shown.append((f"{summary.images_per_s:,.2f}/s", "images"))
+    if summary.video_s_per_s is not None:
+        shown.append((f"{summary.video_s_per_s:,.2f} s/s", "video"))
     found = "".join(f"<div class=tile><b>{value}</b><span>{name}</span></div>" for value, name in shown)
     return f'<div class="tiles">{found}</div>{drain(summary)}'
 
@@ -87,16 +91,31 @@ def pools_table(summary: RunSummary) -> str:
             "-" if use is None else f"{use.busy:.1%}",
             "-" if use is None or use.kv_peak is None else f"{use.kv_peak:.1%}",
             "-" if group is None else f"{group.sent:,}",
-            "-" if group is None else f"{group.output_tokens:,}",
+            "n/a" if group is None or not group.output_tokens else f"{group.output_tokens:,}",
+            *_drawn(group, summary),
             "-" if group is None else _ms(group.queue_ms.p99),
             f"{counters.get('steps', 0) + counters.get('denoise_steps', 0):,}",
             f"{counters.get('preemptions', 0):,}",
             f"{counters.get('prefix_hit_tokens', 0) / queried:.1%}" if queried else "-",
         ]
         rows.append(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    head = ("pool", "replicas", "devices", "busy", "KV peak", "requests", "output tokens", "queues p99", "steps",
-            "preempted", "prefix hits")  # fmt: skip
+    head = ("pool", "replicas", "devices", "busy", "KV peak", "requests", "output tokens", *_drawn_heads(summary),
+            "queues p99", "steps", "preempted", "prefix hits")  # fmt: skip
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
+
+
+def _drawn_heads(summary: RunSummary) -> tuple[str, ...]:
+    has = (summary.images_per_s is not None, summary.video_s_per_s is not None)
+    return tuple(name for name, is_there in zip(("images", "s of video"), has, strict=True) if is_there)
+
+
+def _drawn(group: GroupSummary | None, summary: RunSummary) -> tuple[str, ...]:
+    """What a pool made of what some pool makes."""
+    cells = {
+        "images": "n/a" if group is None or not group.images else f"{group.images:,}",
+        "s of video": "n/a" if group is None or group.video_s is None else f"{group.video_s:,.1f}",
+    }
+    return tuple(cells[name] for name in _drawn_heads(summary))
 
 
 def groups_table(groups: Mapping[str, GroupSummary], *, has_tokens: bool = True) -> str:

@@ -78,6 +78,10 @@ def _as_targets(slo: Slo, begun_ns: Ns) -> Targets:
     return Targets(left_ms(slo.ttft_deadline_ns), tpot_ms, left_ms(slo.e2e_deadline_ns))
 
 
+def _video_s(request: DiffusionRequest) -> float | None:
+    return request.frames * request.n / request.fps if request.fps else None
+
+
 def outcome_of(offered: Offered, stream: Stream, way_ns: Ns) -> Outcome:
     """Return what the client saw of an answer that has ended, one way after the gateway sent it."""
     end, request = stream.end, offered.request
@@ -86,7 +90,10 @@ def outcome_of(offered: Offered, stream: Stream, way_ns: Ns) -> Outcome:
     ended_ns = stream.ended_ns + way_ns
     error = None if end.error is None else end.error.code or "error"
     if isinstance(request, DiffusionRequest):  # an image comes in one piece
-        return Outcome(stream.sent_ns, ended_ns, (ended_ns,) if error is None else (), error=error)
+        if error is not None:
+            return Outcome(stream.sent_ns, ended_ns, error=error)
+        images, video_s = (request.n, None) if request.frames == 1 else (0, _video_s(request))
+        return Outcome(stream.sent_ns, ended_ns, (ended_ns,), images=images, video_s=video_s)
     times = tuple(at_ns + way_ns for at_ns in stream.times_ns) if way_ns else tuple(stream.times_ns)
     output, prompt = len(stream.tokens), len(request.prompt)
     return Outcome(stream.sent_ns, ended_ns, times, output, prompt, error, wanted_tokens=offered.output_tokens)

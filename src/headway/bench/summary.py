@@ -39,6 +39,8 @@ class Summary(msgspec.Struct, frozen=True):
     attainment: float
     goodput_per_s: float
     messages: dict[str, str] = {}  # by code: what was first said of such an error; msgspec copies the default
+    images_per_s: float | None = None  # None: no picture came
+    video_s_per_s: float | None = None  # seconds of video; None: no video came whose frames per second are known
 
     @property
     def has_tokens(self) -> bool:
@@ -103,16 +105,27 @@ def summarise(outcomes: Sequence[Outcome], targets: Targets) -> Summary:
         e2e_ms=quantiles([outcome.ended_ns - outcome.sent_ns for outcome in done]),
         attainment=attained / len(outcomes) if outcomes else 0.0,
         goodput_per_s=attained * per_s,
+        images_per_s=sum(o.images for o in done) * per_s or None,
+        video_s_per_s=sum(o.video_s or 0.0 for o in done) * per_s or None,
         messages={o.error: o.message for o in reversed(outcomes) if o.error is not None and o.message is not None},
     )
 
 
+def made_per_s(summary: Summary) -> str:
+    """Return what came per second, with its unit; what this load cannot have is left out."""
+    parts = [f"{summary.output_tokens_per_s:.1f} output tokens/s"] if summary.has_tokens else []
+    if summary.images_per_s is not None:
+        parts.append(f"{summary.images_per_s:.2f} images/s")
+    if summary.video_s_per_s is not None:
+        parts.append(f"{summary.video_s_per_s:.2f} s of video/s")
+    return "".join(f", {part}" for part in parts)
+
+
 def table(summary: Summary, queues: Quantiles | None = None) -> str:
     """Return what is printed of a load; times that it cannot have are left out, as those of tokens of pictures."""
-    tokens = f", {summary.output_tokens_per_s:.1f} output tokens/s" if summary.has_tokens else ""
     lines = [
         f"requests   {summary.completed} of {summary.sent} completed in {summary.duration_s:.2f} s",
-        f"rate       {summary.requests_per_s:.2f} requests/s{tokens}",
+        f"rate       {summary.requests_per_s:.2f} requests/s{made_per_s(summary)}",
         f"goodput    {summary.goodput_per_s:.2f} requests/s, {summary.attainment:.1%} met every target",
         "",
         f"{'ms':<6}{'mean':>10}{'p50':>10}{'p95':>10}{'p99':>10}{'max':>10}",

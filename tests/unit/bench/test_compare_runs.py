@@ -1,16 +1,18 @@
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.unit.bench.ended import end
 
 from headway.bench.compare_report import comparison_page, comparison_text
 from headway.bench.compare_runs import Comparison, compare, names_of, read_compared
 from headway.bench.ends import RequestEnd
-from headway.bench.results import RunWriter, read_series, read_summary
+from headway.bench.results import RunWriter, read_run, read_series, read_summary
 from headway.bench.run_summary import Closing, OpenRequest, PoolUse
-from headway.bench.run_tables import groups_table, latency_table, tiles
+from headway.bench.run_tables import groups_table, latency_table, pools_table, tiles
 from headway.bench.simulated import run_table
 from headway.bench.summary import Targets
 from headway.core.errors import ConfigError
@@ -187,6 +189,27 @@ def test_runs_of_pictures_are_compared_by_what_pictures_have(tmp_path: Path) -> 
     assert "first token" not in page
 
 
+def test_the_tables_of_a_run_tell_pictures_and_video_of_the_pools_that_make_them(tmp_path: Path) -> None:  # SPEC I3
+    def made(name: str, pool: str, **what: float) -> RequestEnd:
+        one = end(name, 0.0, 2000.0, has_tokens=False)
+        return replace(one, pool=pool, outcome=replace(one.outcome, **what))
+
+    both = [made("img-1", "flux", images=3), made("img-2", "flux", images=1), made("vid-1", "wan", video_s=5.0)]
+    path = write(tmp_path / "a", both, pool_use={name: PoolUse(1, 1, 0.5) for name in ("flux", "wan")})
+    summary = read_summary(path)
+    assert (summary.images_per_s, summary.video_s_per_s) == (2.0, 2.5)
+    assert "2.00 images/s, 2.50 s of video/s" in run_table(summary)
+    assert "2.00/s</b><span>images" in tiles(summary)
+    assert "2.50 s/s</b><span>video" in tiles(summary)
+    rows = [re.findall(r"<t[hd]>([^<]*)<", row) for row in pools_table(summary).split("<tr>")[1:]]
+    cells = {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
+    names = ("output tokens", "images", "s of video")
+    assert [cells["flux"][name] for name in names] == ["n/a", "4", "n/a"]
+    assert [cells["wan"][name] for name in names] == ["n/a", "n/a", "5.0"]
+    _, columns = read_run(path)
+    assert sorted(columns.floats("images")) == [0.0, 1.0, 3.0]
+
+
 def test_a_run_of_pictures_shows_queues_and_device_time_in_place_of_tokens(tmp_path: Path) -> None:
     made = [end(f"img-{place}", 10.0 * place, 30.0, has_tokens=False) for place in range(COUNT)]
     use = PoolUse(replicas=2, devices=4, busy=0.5)
@@ -195,6 +218,7 @@ def test_a_run_of_pictures_shows_queues_and_device_time_in_place_of_tokens(tmp_p
     assert "devices    2.0 s of work, 0.05 s for each that completed" in shown
     assert [line.split()[0] for line in shown.splitlines() if "30.00" in line] == ["e2e"]
     assert "queues" in shown
+    assert "images" not in shown  # nobody told how many came
     assert not [word for word in ("ttft", "tpot", "itl", "output tokens") if word in shown]
     assert "devices" not in run_table(read_summary(write(tmp_path / "b", ends(0.0))))
     for page in (

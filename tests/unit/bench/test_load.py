@@ -48,6 +48,7 @@ def against(server: Server, **change: object) -> list[Outcome]:
         app = web.Application()
         app.router.add_post("/v1/completions", server.answer)
         app.router.add_post("/v1/chat/completions", server.answer)
+        app.router.add_post("/v1/images/generations", server.answer)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -60,6 +61,20 @@ def against(server: Server, **change: object) -> list[Outcome]:
             await runner.cleanup()
 
     return asyncio.run(main())
+
+
+def test_pictures_come_in_one_piece() -> None:  # SPEC K1
+    class Painter(Server):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            self.bodies.append(await request.json())
+            return web.json_response({"created": 1, "data": [{"b64_json": "eA=="}] * (len(self.bodies) % 2)})
+
+    painter = Painter([])
+    made, nothing = against(painter, count=2, concurrency=1, endpoint="images", size="64x96")
+    assert (made.error, made.images, made.output_tokens, len(made.times_ns)) == (None, 1, 0, 1)
+    assert (nothing.error, nothing.images, nothing.times_ns) == ("broken", 0, ())
+    asked = {key: painter.bodies[0][key] for key in ("model", "n", "size", "response_format")}
+    assert asked == {"model": "m", "n": 1, "size": "64x96", "response_format": "b64_json"}
 
 
 def test_counts_pieces_with_text_and_tokens_of_the_usage() -> None:  # SPEC K1

@@ -82,3 +82,19 @@ def test_times_of_tokens_are_shown_of_text_only() -> None:
     shown = table(summarise([picture], Targets()), Quantiles(1, 5.0, 5.0, 5.0, 5.0, 5.0))
     assert [line.split()[0] for line in shown.splitlines()[5:]] == ["e2e", "queues"]
     assert "output tokens" not in shown
+
+
+def test_pictures_and_seconds_of_video_per_second_have_their_unit() -> None:  # SPEC K1, I3
+    whole = msgspec.structs.replace(outcome(0, 2000), output_tokens=0)
+    asked = [
+        msgspec.structs.replace(whole, images=3),
+        msgspec.structs.replace(whole, video_s=4.0),
+        msgspec.structs.replace(whole, images=7, error="lost"),
+        whole,  # a video that tells no frames per second
+    ]
+    made = summarise(asked, Targets())
+    assert (made.images_per_s, made.video_s_per_s) == (1.5, 2.0)
+    assert "rate       1.50 requests/s, 1.50 images/s, 2.00 s of video/s" in table(made)
+    text = summarise([outcome(0, 10, 20)], Targets())
+    assert (text.images_per_s, text.video_s_per_s) == (None, None)
+    assert not [word for word in ("images", "video") if word in table(text)]
