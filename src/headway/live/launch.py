@@ -87,7 +87,7 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
         ReplicaSpec(
             node=replica_id(number),
             model=ModelId(model.name),
-            listeners=(FRONT, CONTROL),
+            listeners=listeners(config),
             control=CONTROL,
             llm=_llm_spec(config, model),
             event_logs=config.telemetry.event_logs,
@@ -115,11 +115,18 @@ def plan(config: Config, served: Sequence[Served]) -> Plan:
     )
 
 
+def listeners(config: Config) -> tuple[NodeId, ...]:
+    """Who hears reports. The control node reads them where it may move requests or replicas; a message that nobody
+    reads is encoded, decoded and folded in all the same, every 20 ms."""
+    fleet = config.fleet
+    return (FRONT,) if fleet.migration is None and fleet.shape_pools is None else (FRONT, CONTROL)
+
+
 def _painter(config: Config, node: NodeId, spec: DiffusionSpec, model: str) -> ReplicaSpec:
     return ReplicaSpec(
         node=node,
         model=ModelId(model),
-        listeners=(FRONT, CONTROL),
+        listeners=listeners(config),
         control=CONTROL,
         diffusion=spec,
         event_logs=config.telemetry.event_logs,

@@ -15,11 +15,23 @@ def configured(*assignments: str) -> Config:
     return resolve([set_layer(a) for a in ("engine.kind=synthetic", *assignments)], Host(2)).config
 
 
-def test_every_replica_has_its_own_id_and_reports_to_front_and_control() -> None:
+def test_every_replica_has_its_own_id() -> None:
     config = configured("model.replicas=3")
     started = plan(config, find_models(config, lambda line: None))
     assert [spec.node for spec in started.replicas] == ["rep-0", "rep-1", "rep-2"]
-    assert {spec.listeners for spec in started.replicas} == {(FRONT, CONTROL)}
+
+
+@pytest.mark.parametrize(
+    ("moves", "listeners"), [((), (FRONT,)), (("fleet.migration={}",), (FRONT, CONTROL))], ids=["still", "migrates"]
+)
+def test_the_control_node_hears_reports_where_it_may_move_something(
+    moves: tuple[str, ...], listeners: tuple[str, ...]
+) -> None:
+    # SPEC E1: one report in place of two, every 20 ms
+    config = configured("model.replicas=2", *moves)
+    started = plan(config, find_models(config, lambda line: None))
+    assert {spec.listeners for spec in started.replicas} == {listeners}
+    assert {spec.control for spec in started.replicas} == {CONTROL}
 
 
 def test_the_synthetic_model_needs_no_file_and_has_a_tokenizer() -> None:
