@@ -26,7 +26,9 @@ DRIVER_LOOPS = frozenset(
         "src/headway/live/driver.py",
         "src/headway/live/engine_thread.py",
         "src/headway/live/front_host.py",
+        "src/headway/live/link.py",  # of what a peer sends: who awaits its end gets the error
         "src/headway/live/replica_host.py",
+        "src/headway/live/streams.py",  # of tokens that are taken at once: the reader gets it, as if it had taken them
         "src/headway/live/supervisor.py",
         "src/headway/live/upstream_fleet.py",
         "src/headway/live/upstream_watch.py",

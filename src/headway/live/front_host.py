@@ -30,13 +30,13 @@ from headway.live.eventlog import open_log
 from headway.live.front_news import FrontNews
 from headway.live.front_spec import FrontStart
 from headway.live.hub import Hub
-from headway.live.link import Link
+from headway.live.link import Link, connect
 from headway.live.listening import HttpServer, http_server, join, listen
 from headway.live.model_names import ModelNames
 from headway.live.relaying import Relaying
 from headway.live.upstream_fleet import UpstreamFleet
 from headway.live.upstream_ports import Surroundings
-from headway.live.wire import Beat, Envelope, Failed, Hello, News, Ready, Stop, WireError
+from headway.live.wire import Beat, Envelope, Failed, Frame, Hello, News, Ready, Stop, WireError
 from headway.sched.nodes import FrontNode
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class RelayFront:
         self._news.start()
         link.send(Ready(None, self._clock.now_ns() - began_ns))
         self._loop.add_signal_handler(signal.SIGTERM, self._drain, server)
-        receiver = self._loop.create_task(self._receive())
+        receiver = self._loop.create_task(link.each(self._receive))
         await asyncio.wait([http, receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
             receiver.result()
@@ -146,17 +146,18 @@ class RelayFront:
         self._link.send(Beat(self._clock.now_ns()))
         self._loop.call_later(BEAT_S, self._beat)
 
-    async def _receive(self) -> None:
-        while (frame := await self._link.receive()) is not None:
-            match frame:
-                case Envelope() if frame.dst == self._spec.node:
-                    self._driver.feed(_arrived(frame))
-                case Envelope():
-                    self._hub.send(frame.src, frame.dst, frame.message)
-                case Stop():
-                    return
-                case _:
-                    raise WireError(f"the main process sent a {type(frame).__name__}, which is for replicas")
+    def _receive(self, frame: Frame) -> bool:
+        """Take a frame; False when nothing more is to be read."""
+        match frame:
+            case Envelope() if frame.dst == self._spec.node:
+                self._driver.feed(_arrived(frame))
+            case Envelope():
+                self._hub.send(frame.src, frame.dst, frame.message)
+            case Stop():
+                return False
+            case _:
+                raise WireError(f"the main process sent a {type(frame).__name__}, which is for replicas")
+        return True
 
     def _drain(self, server: HttpServer) -> None:
         """Listen no more; what runs may go on for a while. Then `serve` returns."""
@@ -202,8 +203,7 @@ async def _nothing(scope: Scope, _receive: Receive, _send: Send) -> None:
 
 async def host(start: FrontStart) -> int:
     """Connect and run; the reason of a failure goes to the supervisor before the process ends."""
-    reader, writer = await asyncio.open_unix_connection(start.socket)
-    link = Link(reader, writer)
+    link = await connect(start.socket)
     front = RelayFront(start, link, Clock(start.run_start_ns))
     asyncio.get_running_loop().set_exception_handler(lambda _, context: front.fail(error_in(context)))
     try:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -38,7 +39,7 @@ from headway.live.driver import Driver, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
-from headway.live.link import Link
+from headway.live.link import Link, connect
 from headway.live.rows_seen import ring_buckets, rows_seen, settled
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
@@ -48,6 +49,7 @@ from headway.live.wire import (
     Blocks,
     Envelope,
     Failed,
+    Frame,
     Gather,
     Gathered,
     Hello,
@@ -114,10 +116,8 @@ class Replica:
         self._every(BEAT_S, self._beat)
         began_ns = self._clock.now_ns()
         feed = LateFeed()
-        if start.spec.llm is not None:
-            parts = await self._load_llm(start.spec.llm, feed)
-        else:
-            parts = await self._load_diffusion(feed)
+        llm = start.spec.llm
+        parts = await (self._load_diffusion(feed) if llm is None else self._load_llm(llm, feed))
         recipe = Recipe(start.spec, start.incarnation, parts.limits, steps=parts.steps)
         if parts.warm is not None:
             recipe = warmed(recipe, parts.warm)
@@ -130,7 +130,7 @@ class Replica:
         garbage.settle()
         self._every(GARBAGE_S, lambda: garbage.look(is_idle=built.is_idle()))
         link.send(Ready(parts.limits, self._clock.now_ns() - began_ns, built.step_cost))
-        receiver = asyncio.ensure_future(self._receive(driver, parts.transport))
+        receiver = asyncio.ensure_future(link.each(partial(self._receive, driver, parts.transport)))
         await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
             receiver.result()
@@ -183,23 +183,24 @@ class Replica:
         if self._over.done():
             self._over.result()
 
-    async def _receive(self, driver: Driver, transport: BlockTransport | None) -> None:
-        while (frame := await self._link.receive()) is not None:
-            match frame:
-                case Envelope():
-                    driver.feed(_arrived(frame))
-                case Blocks() if transport is not None:
-                    transport.arrived(frame)
-                case Gathered():
-                    driver.feed(proposals_event(frame))
-                case Joined():
-                    driver.feed(_joined(frame))
-                case Lost():
-                    driver.feed(_lost(frame))
-                case Stop():
-                    return
-                case _:
-                    raise WireError(f"the hub sent a {type(frame).__name__}, which only a replica sends")
+    def _receive(self, driver: Driver, transport: BlockTransport | None, frame: Frame) -> bool:
+        """Take a frame; False when nothing more is to be read."""
+        match frame:
+            case Envelope():
+                driver.feed(_arrived(frame))
+            case Blocks() if transport is not None:
+                transport.arrived(frame)
+            case Gathered():
+                driver.feed(proposals_event(frame))
+            case Joined():
+                driver.feed(_joined(frame))
+            case Lost():
+                driver.feed(_lost(frame))
+            case Stop():
+                return False
+            case _:
+                raise WireError(f"the hub sent a {type(frame).__name__}, which only a replica sends")
+        return True
 
     def _tell(self, phase: str, done: float, note: str) -> None:
         """Report a phase of loading, from any thread."""
@@ -272,8 +273,7 @@ def _lost(frame: Lost) -> Callable[[Ns], Event]:
 
 async def host(start: Start) -> int:
     """Connect and run; the reason of a failure goes to the supervisor before the process ends."""
-    reader, writer = await asyncio.open_unix_connection(start.socket)
-    link = Link(reader, writer)
+    link = await connect(start.socket)
     replica = Replica(start, link, Clock(start.run_start_ns))
     asyncio.get_running_loop().set_exception_handler(lambda _, context: replica.fail(error_in(context)))
     try:

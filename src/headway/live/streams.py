@@ -19,18 +19,34 @@ class Stream:
     def __init__(self) -> None:
         self._ready: deque[StreamItem] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[Deliver], bool] | None = None
+        self._failure: Exception | None = None
+
+    def listen(self, take: Callable[[Deliver], bool]) -> None:
+        """Offer tokens to `take` while the reader waits for them: no task is woken for what it takes (True)."""
+        self._take = take
 
     def put(self, item: StreamItem) -> None:
-        """Add an item; wakes the reader."""
+        """Add an item; wakes the reader, unless its listener takes the item."""
+        waiter, take = self._waiter, self._take
+        is_awaited = waiter is not None and not waiter.done()
+        if is_awaited and take is not None and type(item) is Deliver:
+            try:
+                if take(item):
+                    return
+            except Exception as error:  # as if the reader had taken it: a broken answer breaks no other, nor the node
+                self._failure = error
         self._ready.append(item)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if waiter is not None and not waiter.done():  # `take` may have woken it
+            waiter.set_result(None)
 
     async def next(self) -> Sequence[StreamItem]:
-        """Everything that is ready; waits for at least one item."""
+        """Everything that is ready; waits for at least one item. Raises what the listener raised."""
         while not self._ready:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+        if self._failure is not None:
+            raise self._failure
         items = list(self._ready)
         self._ready.clear()
         return items

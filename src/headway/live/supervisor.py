@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from headway.core.units import Ns, ns_from_s
 from headway.live import child
 from headway.live.child import exit_words, send_signal
 from headway.live.clock import Clock
-from headway.live.link import Link
+from headway.live.link import Link, serve
 from headway.live.spec import SupervisorSettings
 from headway.live.wire import (
     Beat,
@@ -115,7 +116,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start every replica and wait until all are ready. Raises EngineError with the reason when one cannot."""
-        self._server = await asyncio.start_unix_server(self._accept, path=self.socket)
+        self._server = await serve(self.socket, self._accept)
         loop = asyncio.get_running_loop()
         self._started = {spec.node: loop.create_future() for spec in self._specs}
         self._keepers = [loop.create_task(self._keep(spec), name=f"keep-{spec.node}") for spec in self._specs]
@@ -233,17 +234,15 @@ class Supervisor:
             if silent_ns > ns_from_s(limit_s):
                 self.kill(life.node, f"it was silent for {silent_ns / 1e9:.1f} s")
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(reader, writer)
+    async def _accept(self, link: Link) -> None:
         life: _Life | None = None
         reason = "it closed its link"
         try:
             life = self._identify(await link.receive())
             life.link = link
-            while (frame := await link.receive()) is not None:
-                if self._lives.get(life.node) is not life:
-                    return  # its loss was told; what it had sent before must not come after that
-                self._receive(life, link, frame)
+            await link.each(partial(self._receive, life, link))
+            if self._lives.get(life.node) is not life:
+                return  # its loss was told
         except WireError as error:
             reason = str(error)
             log.error("link of %s: %s", "a stranger" if life is None else life.node, error)
@@ -266,7 +265,10 @@ class Supervisor:
             raise WireError(f"{frame.node} incarnation {frame.incarnation} is not awaited")
         return life
 
-    def _receive(self, life: _Life, link: Link, frame: Frame) -> None:
+    def _receive(self, life: _Life, link: Link, frame: Frame) -> bool:
+        """Take a frame; False when nothing more is to be read."""
+        if self._lives.get(life.node) is not life:
+            return False  # what it had sent before its loss was told must not come after that
         life.heard_ns = self._clock.now_ns()
         match frame:
             case Envelope() | Blocks() | Gather() | News():
@@ -288,3 +290,4 @@ class Supervisor:
                     self._watcher.garbage(life.node, frame.garbage)
             case _:
                 raise WireError(f"{life.node} sent a {type(frame).__name__}, which only a hub sends")
+        return True

@@ -5,8 +5,8 @@ import pytest
 
 from headway.core.ids import NodeId, RequestId, TransferId
 from headway.core.messages import Tokens
-from headway.live.link import TURN_BYTES_MAX, FrameReader, Link
-from headway.live.wire import FRAME_BYTES_MAX, Beat, Blocks, Envelope, Frame, Hello, WireError, encode
+from headway.live.link import TURN_BYTES_MAX, FrameCutter, Link
+from headway.live.wire import FRAME_BYTES_MAX, Beat, Blocks, Envelope, Frame, Hello, WireError, body_length, encode
 
 TOKENS = Envelope(NodeId("rep-1"), NodeId("front"), Tokens((RequestId("req-1"),), (1,), (0,), (9,), 3))
 FRAMES: list[Frame] = [Hello(NodeId("rep-1"), 2), TOKENS, Beat(7)]
@@ -16,55 +16,31 @@ def blocks(size: int) -> Blocks:
     return Blocks(NodeId("a"), NodeId("b"), TransferId("x"), 0, -1, (1,), bytes(size), last=True)
 
 
-class CountedReader(asyncio.StreamReader):
-    reads = 0
-
-    async def read(self, n: int = -1) -> bytes:
-        self.reads += 1
-        return await super().read(n)
-
-
-def read_all(*pieces: bytes) -> tuple[list[Frame], int]:
-    """The frames, and how often more was asked for; a piece comes some turns of the loop after the one before."""
-
-    async def run() -> tuple[list[Frame], int]:
-        reader, frames = CountedReader(), []
-
-        async def feed() -> None:
-            for piece in pieces:
-                reader.feed_data(piece)
-                for _ in range(3):  # turns in which what came is read
-                    await asyncio.sleep(0)
-            reader.feed_eof()
-
-        feeding = asyncio.create_task(feed())
-        cut = FrameReader(reader)
-        while (frame := await cut.next()) is not None:
-            frames.append(frame)
-        await feeding
-        return frames, reader.reads
-
-    return asyncio.run(run())
+def read_all(*pieces: bytes) -> list[Frame]:
+    """The frames that come in these pieces; the peer leaves behind the last."""
+    cutter = FrameCutter()
+    frames = [frame for piece in pieces for frame in cutter.feed(piece)]
+    cutter.check_end()
+    return frames
 
 
 def test_frames_arrive_as_sent_and_in_order() -> None:
     raw = b"".join(encode(frame) for frame in FRAMES)
-    assert read_all(raw)[0] == FRAMES
-    assert read_all(*(raw[at : at + 1] for at in range(len(raw))))[0] == FRAMES
+    assert read_all(raw) == FRAMES
+    assert read_all(*(raw[at : at + 1] for at in range(len(raw)))) == FRAMES
 
 
-def test_frames_that_come_together_are_read_at_once() -> None:
-    # SPEC E1: a step's tokens and its reports wake the gateway once
-    frames, reads = read_all(b"".join(encode(frame) for frame in FRAMES * 3))
-    assert frames == FRAMES * 3
-    assert reads == 2  # all of them, and the end
+def test_a_long_frame_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
 
+    def look(head: bytes | memoryview) -> int:
+        looks.append(body_length(head))
+        return looks[-1]
 
-def test_a_long_frame_is_put_together_once() -> None:
+    monkeypatch.setattr("headway.live.link.body_length", look)
     raw = encode(Beat(1)) + encode(blocks(1 << 20)) + encode(Beat(2))
-    frames, reads = read_all(*(raw[at : at + 5000] for at in range(0, len(raw), 5000)))
-    assert frames == [Beat(1), blocks(1 << 20), Beat(2)]
-    assert reads < 20  # its length, its last bytes with what follows, and the end
+    assert read_all(*(raw[at : at + 5000] for at in range(0, len(raw), 5000))) == [Beat(1), blocks(1 << 20), Beat(2)]
+    assert len(looks) == 4  # the long one: when it begins, and when it is there
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5])
@@ -92,7 +68,7 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
 class Spy:
     """A transport whose writes are counted."""
 
-    def __init__(self, real: asyncio.WriteTransport, writes: list[int]) -> None:
+    def __init__(self, real: asyncio.Transport, writes: list[int]) -> None:
         self._real, self._writes = real, writes
 
     def write(self, raw: bytes) -> None:
@@ -105,11 +81,11 @@ class Spy:
 
 async def pair() -> tuple[Link, Link, list[int]]:
     """Two ends, and the sizes of what the first one writes."""
-    ours, theirs = socket.socketpair()
-    (reader, writer), (there_reader, there_writer) = [await asyncio.open_connection(sock=end) for end in (ours, theirs)]
+    loop = asyncio.get_running_loop()
+    (_, link), (_, there) = [await loop.create_connection(Link, sock=end) for end in socket.socketpair()]
     writes: list[int] = []
-    writer._transport = Spy(writer.transport, writes)  # type: ignore[attr-defined]  # forwards the rest
-    return Link(reader, writer), Link(there_reader, there_writer), writes
+    link._transport = Spy(link._transport, writes)  # type: ignore[assignment]  # forwards the rest
+    return link, there, writes
 
 
 def test_what_a_turn_of_the_loop_sends_is_one_write() -> None:
@@ -160,11 +136,82 @@ def test_what_was_sent_goes_out_before_a_flush_or_a_close_ends() -> None:
 def test_a_peer_that_does_not_read_is_dropped() -> None:
     async def run() -> None:
         ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        link = Link(reader, writer, buffered_bytes_max=1 << 20)
+        transport, link = await asyncio.get_running_loop().create_connection(
+            lambda: Link(buffered_bytes_max=1 << 20), sock=ours
+        )
         for _ in range(8):
             link.send(blocks(1 << 20))
-        assert writer.transport.is_closing()
+        assert transport.is_closing()
         theirs.close()
+
+    asyncio.run(run())
+
+
+def test_what_a_turn_brings_is_handled_in_that_turn() -> None:
+    # SPEC E1: a task between the socket and the node was one turn of the loop more for every step
+    async def run() -> None:
+        link, there, _ = await pair()
+        turns, handled, loop = 0, [], asyncio.get_running_loop()
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(turn)
+
+        def handle(frame: Frame) -> bool:
+            handled.append((frame, turns))
+            return frame != Beat(9)
+
+        reading = asyncio.ensure_future(there.each(handle))
+        received, there_data = [], there.data_received
+
+        def data_received(data: bytes) -> None:
+            received.append(turns)
+            there_data(data)
+
+        there.data_received = data_received  # type: ignore[method-assign]  # says when it was called
+        await asyncio.sleep(0)
+        turn()
+        for frame in (*FRAMES, Beat(9), Beat(10)):
+            link.send(frame)
+        await reading
+        assert [frame for frame, _ in handled] == [*FRAMES, Beat(9)]
+        assert {at for _, at in handled} == set(received)
+        link.close()
+        there.close()
+
+    asyncio.run(run())
+
+
+def test_what_came_before_somebody_handles_it_is_kept() -> None:
+    async def run() -> None:
+        link, there, _ = await pair()
+        link.send(FRAMES[0])
+        assert await there.receive() == FRAMES[0]
+        for _ in range(3):  # more than what a transport reads at once
+            link.send(blocks(1 << 20))
+        link.close()
+        frames: list[Frame] = []
+
+        def handle(frame: Frame) -> bool:
+            frames.append(frame)
+            return True
+
+        await there.each(handle)
+        assert frames == [blocks(1 << 20)] * 3
+        there.close()
+
+    asyncio.run(run())
+
+
+def test_who_awaits_the_frames_gets_what_their_handling_raised() -> None:
+    async def run() -> None:
+        link, there, _ = await pair()
+        reading = asyncio.ensure_future(there.each(lambda frame: bool(1 // 0)))
+        link.send(Beat(1))
+        with pytest.raises(ZeroDivisionError):
+            await reading
+        link.close()
+        there.close()
 
     asyncio.run(run())

@@ -68,3 +68,50 @@ def test_records_go_to_their_stores() -> None:
     streams.record(Record(decision))
     streams.record(Record(record))
     assert (decisions, records) == ([decision], [record])
+
+
+def test_what_a_listener_takes_wakes_no_reader() -> None:
+    # SPEC E1: a task switch per token and stream was an eighth of the gateway's time
+    async def main() -> None:
+        streams, _, _ = edge()
+        stream = streams.open(R)
+        taken: list[Deliver] = []
+
+        def take(item: Deliver) -> bool:
+            if item.index < 3:
+                taken.append(item)
+            return item.index < 3
+
+        stream.listen(take)
+        streams.deliver(Deliver(R, 0, (5,)))
+        assert taken == []  # nobody waits yet: what came before is the reader's
+        assert await stream.next() == [Deliver(R, 0, (5,))]
+        reader = asyncio.ensure_future(stream.next())
+        await asyncio.sleep(0)
+        streams.deliver(Deliver(R, 1, (6,)))
+        streams.deliver(Deliver(R, 2, (7,)))
+        await asyncio.sleep(0)
+        assert not reader.done()
+        assert [item.index for item in taken] == [1, 2]
+        rest = [Deliver(R, 3, (8,)), Deliver(R, 2, (9,)), End(R, FinishReason.STOP)]
+        for item in rest[:2]:  # once something is ready, all that follows waits behind it
+            streams.deliver(item)
+        streams.end(rest[2])
+        assert await reader == rest
+        assert len(taken) == 2
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_breaks_breaks_its_reader_only() -> None:
+    async def main() -> None:
+        streams, _, _ = edge()
+        stream = streams.open(R)
+        stream.listen(lambda item: bool(1 // 0))
+        reader = asyncio.ensure_future(stream.next())
+        await asyncio.sleep(0)
+        streams.deliver(Deliver(R, 0, (5,)))
+        with pytest.raises(ZeroDivisionError):
+            await reader
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from headway.adapters.gateway.errors import Headers, error_body, error_headers
 from headway.core.effects import ErrorOut
-from headway.core.errors import RequestError
+from headway.core.errors import InvariantError, RequestError
 from headway.core.units import NS_PER_MS, Ns
 
 Scope = MutableMapping[str, Any]  # ASGI's own types
@@ -23,6 +23,8 @@ LINGER_S: Final = 2.0
 LAST_WORD_S: Final = 1.0  # for a client to take what ends its answer when the server stops
 # An ASGI extension of our protocol: drop the connection and what it holds, where a close would wait for the client.
 ABORT: Final = "headway.abort"
+# Another: write a part of the answer that runs without waiting, which `is_free` says can be done.
+PROMPT: Final = "headway.prompt"
 
 
 class ClientLeft(Exception):
@@ -46,7 +48,10 @@ class Exchange:
         self.sent_at: float | None = None  # loop time of the last completed write of a stream
         self.writing_since: float | None = None
         self._receive, self._send = receive, send
-        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("abort")
+        extensions = scope.get("extensions", {})
+        self._abort: Callable[[], None] | None = extensions.get(ABORT, {}).get("abort")
+        self._is_free: Callable[[], bool] = extensions.get(PROMPT, {}).get("is_free", _never)
+        self._write_now: Callable[[bytes], None] = extensions.get(PROMPT, {}).get("write", _unwritten)
         self._lock = asyncio.Lock()
         self._body_read = False
         self._loop = asyncio.get_running_loop()
@@ -112,6 +117,16 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self.sent_at, self.writing_since = self._loop.time(), None
 
+    @property
+    def is_prompt(self) -> bool:
+        """`write_now` may be called in this turn of the loop."""
+        return self.started and not self.finished and self.writing_since is None and self._is_free()
+
+    def write_now(self, body: bytes) -> None:
+        """Send a part of a stream that has begun, to a client that takes what comes."""
+        self._write_now(body)
+        self.sent_at = self._loop.time()
+
     async def abort(self) -> None:
         """Drop a connection whose client takes nothing, where the server can."""
         if self._abort is not None:
@@ -166,6 +181,14 @@ class Exchange:
                     await self._read_part()
         except (TimeoutError, ClientLeft):
             return
+
+
+def _never() -> bool:
+    return False
+
+
+def _unwritten(body: bytes) -> None:
+    raise InvariantError(f"{len(body)} bytes are written at once on a server that cannot")
 
 
 def _too_large(limit: int) -> RequestError:

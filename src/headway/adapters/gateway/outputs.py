@@ -70,9 +70,15 @@ class WholeOutput:
         self._exchange, self._prepared, self._runs = exchange, prepared, runs
         self._pieces: list[list[Piece]] = [[] for _ in runs]
 
-    async def took(self, run: ChoiceRun, piece: Piece) -> None:
+    is_prompt = True
+
+    def take(self, run: ChoiceRun, piece: Piece) -> None:
         """Keep the piece."""
         self._pieces[run.index].append(piece)
+
+    async def took(self, run: ChoiceRun, piece: Piece) -> None:
+        """Keep the piece."""
+        self.take(run, piece)
 
     async def ended(self, run: ChoiceRun, piece: Piece) -> None:
         """Keep the last piece."""
@@ -158,12 +164,27 @@ class StreamOutput:
         self._held = [Piece() for _ in runs]  # below `stream_interval`
         self._offset = [0] * len(runs)  # length of the text before the held piece
 
+    @property
+    def is_prompt(self) -> bool:
+        """The client takes what comes."""
+        return self._exchange.is_prompt
+
+    def take(self, run: ChoiceRun, piece: Piece) -> None:
+        """Write an event, unless more tokens are awaited for it."""
+        if events := self._events(run, piece):
+            self._exchange.write_now(events)
+
     async def took(self, run: ChoiceRun, piece: Piece) -> None:
         """Write an event, unless more tokens are awaited for it."""
+        if events := self._events(run, piece):
+            await self._exchange.write(events)
+
+    def _events(self, run: ChoiceRun, piece: Piece) -> bytes:
         held, first = self._held[run.index], not self._begun[run.index]
         held.add(piece)
         if first or len(held.tokens) >= self._prepared.answer.stream_interval:
-            await self._write(run, self._opening(run) + self._text(run))
+            return self._said(run, self._opening(run) + self._text(run))
+        return b""
 
     async def ended(self, run: ChoiceRun, piece: Piece) -> None:
         """Write what is held and the finish reason."""
@@ -172,12 +193,13 @@ class StreamOutput:
         events = self._opening(run)
         if held.text or held.tokens:
             events += self._text(run)
-        await self._write(run, events + self._frame.finish(run.index, run.choice, self._usage()))
+        await self._exchange.write(self._said(run, events + self._frame.finish(run.index, run.choice, self._usage())))
 
-    async def _write(self, run: ChoiceRun, events: bytes) -> None:
+    def _said(self, run: ChoiceRun, events: bytes) -> bytes:
+        """With what was taken away from the request, once."""
         if run.degraded:
             events, run.degraded = with_degraded(events, run.degraded), {}
-        await self._exchange.write(events)
+        return events
 
     async def ping(self) -> None:
         """Write a comment, which clients skip."""

@@ -140,7 +140,13 @@ class TokenStream(Protocol):
     """The answer of one sequence: Admitted if it was degraded, Delivers without gap, then exactly one End."""
 
     async def next(self) -> Sequence[Deliver | Show | Admitted | End]:
-        """Everything that is ready; waits for at least one item. Not called again after the End."""
+        """Everything that is ready; waits for at least one item. Not called again after the End. Raises what a listener
+        raised."""
+        ...
+
+    def listen(self, take: Callable[[Deliver], bool]) -> None:
+        """Offer each Deliver to `take` first, while `next` waits and nothing is ready; what it takes (True) is done
+        with."""
         ...
 
 

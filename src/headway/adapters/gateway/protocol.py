@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headway.adapters.gateway.errors import error_body
-from headway.adapters.gateway.exchange import ABORT, LINGER_S
+from headway.adapters.gateway.exchange import ABORT, LINGER_S, PROMPT
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings, StreamSettings
 from headway.adapters.gateway.unread import Unread
 from headway.core.effects import ErrorOut
@@ -98,6 +98,15 @@ class BoundedHead(HttpToolsProtocol):
         self._unread.stop()
         self.connections.discard(self)
 
+    def _is_free(self) -> bool:
+        """A part of the answer that runs would go out at once."""
+        return not self.flow.write_paused and self._is_running and bool(self.cycle.chunked_encoding)
+
+    def _write_now(self, body: bytes) -> None:
+        """As uvicorn writes a part, without a message and a task."""
+        if not self.cycle.disconnected:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
     def _drop_pipelined(self, data: bytes) -> None:
         """uvicorn would stop reading here, and then never see the client leave."""
         if data.strip(b"\r\n"):  # an empty line behind a body is harmless
@@ -111,7 +120,8 @@ class BoundedHead(HttpToolsProtocol):
         if self._is_running:
             return
         self._unread.stop()  # it has taken the last answer, whose rest would no longer be told from this one's
-        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}}
+        prompt: dict[object, object] = {"is_free": self._is_free, "write": self._write_now}
+        self.scope["extensions"] = {ABORT: {"abort": self.transport.abort}, PROMPT: prompt}
         self._in_head = True
         self._await_head()
 

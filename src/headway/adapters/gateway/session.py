@@ -50,6 +50,15 @@ class Output(Protocol):
         """Whether a waiting client is told that the request lives."""
         ...
 
+    @property
+    def is_prompt(self) -> bool:
+        """`take` may be called in this turn of the loop."""
+        ...
+
+    def take(self, run: ChoiceRun, piece: Piece) -> None:
+        """New tokens of a choice whose first ones were taken before. Does not wait."""
+        ...
+
     async def took(self, run: ChoiceRun, piece: Piece) -> None:
         """New tokens of a choice."""
         ...
@@ -140,6 +149,7 @@ class Session:
                 group.create_task(self._drain(run, output))
 
     async def _drain(self, run: ChoiceRun, output: Output) -> None:
+        run.stream.listen(partial(self._take, run, output))
         while run.end is None:
             for item in await run.stream.next():
                 if isinstance(item, Deliver):
@@ -149,20 +159,34 @@ class Session:
                 elif isinstance(item, End):
                     await self._ended(run, item, output)
 
+    def _take(self, run: ChoiceRun, output: Output, item: Deliver) -> bool:
+        """The steady state: tokens of an answer that has begun, to a client that takes them. No task switch."""
+        if run.first_ns is None or self._quiet or not output.is_prompt:
+            return False
+        piece = self._pushed(run, item)
+        if piece is not None:
+            output.take(run, piece)
+        return True
+
     async def _took(self, run: ChoiceRun, item: Deliver, output: Output) -> None:
-        choice, model = run.choice, run.request.model
-        if choice.tokens == 0:
-            self._counts.prompt_tokens(model, len(run.request.prompt))
-        before = choice.tokens
-        piece = choice.push(item)
-        if choice.tokens == before:
-            return  # behind a stop string
-        self._counts.generated_tokens(model, choice.tokens - before)
-        if self._quiet:
+        if run.choice.tokens == 0:
+            self._counts.prompt_tokens(run.request.model, len(run.request.prompt))
+        piece = self._pushed(run, item)
+        if piece is None or self._quiet:
             return
         await output.took(run, piece)
         if run.first_ns is None:
             run.first_ns = self._serving.now_ns()
+
+    def _pushed(self, run: ChoiceRun, item: Deliver) -> Piece | None:
+        """What it adds; None behind a stop string."""
+        choice = run.choice
+        before = choice.tokens
+        piece = choice.push(item)
+        if choice.tokens == before:
+            return None
+        self._counts.generated_tokens(run.request.model, choice.tokens - before)
+        return piece
 
     async def _ended(self, run: ChoiceRun, end: End, output: Output) -> None:
         run.end = end

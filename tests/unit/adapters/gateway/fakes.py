@@ -30,6 +30,7 @@ from headway.core.messages import TokenScores
 from headway.core.reports import RateLimits, ReplicaFigures, ReplicaReport
 from headway.core.request import DenoiseShape, FinishReason, LlmRequest
 from headway.core.units import NS_PER_MS
+from headway.live.streams import Stream, StreamItem
 
 MODEL = "toy"
 REPLICA = NodeId("rep-0")
@@ -60,27 +61,17 @@ def toy_tokenizer(template: str | None = TEMPLATE) -> Tokenizer:
     return Tokenizer(toy_backend(), template, {"eos_token": EOS})
 
 
-class FakeStream:
+class FakeStream(Stream):
     """A TokenStream that the fake fills."""
 
-    def __init__(self) -> None:
-        self.items: list[Deliver | End] = []
-        self._ready = asyncio.Event()
-        self.ended = False
+    ended = False
 
-    def put(self, *items: Deliver | End) -> None:
+    def put(self, *items: StreamItem) -> None:
         for item in items:
             if self.ended:
                 return
             self.ended = isinstance(item, End)
-            self.items.append(item)
-        self._ready.set()
-
-    async def next(self) -> Sequence[Deliver | End]:
-        await self._ready.wait()
-        self._ready.clear()
-        items, self.items = self.items, []
-        return items
+            super().put(item)
 
 
 Script = Callable[[LlmRequest], Sequence[int]]
@@ -330,6 +321,7 @@ class Client:
         self.gone = asyncio.Event()
         self.slow = asyncio.Event()
         self.reply = Reply()
+        self.prompt: list[int] = []
         self.wrote = asyncio.Event()
 
     async def call(
@@ -347,7 +339,10 @@ class Client:
             "method": method,
             "path": path.partition("?")[0],
             "query_string": path.partition("?")[2].encode(),
-            "extensions": {"headway.abort": {"abort": self.gone.set}},
+            "extensions": {
+                "headway.abort": {"abort": self.gone.set},
+                "headway.prompt": {"is_free": lambda: not self.slow.is_set(), "write": self.write_now},
+            },
             "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
         }
 
@@ -377,6 +372,15 @@ class Client:
 
         await self._app(scope, receive, send)
         return self.reply
+
+    def write_now(self, body: bytes) -> None:
+        """What is written without a message; the sizes are kept in `prompt`."""
+        if not self.gone.is_set():
+            assert self.reply.status != 0
+            assert not self.reply.complete
+            self.reply.parts.append(body)
+            self.prompt.append(len(body))
+            self.wrote.set()
 
 
 def chat(text: str = "hello", **fields: object) -> dict[str, object]:

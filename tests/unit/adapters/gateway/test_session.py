@@ -7,8 +7,9 @@ import pytest
 from tests.unit.adapters.gateway.fakes import MODEL, Client, FakeServing, Reply, chat, post, toy_tokenizer
 
 from headway.adapters.gateway.app import build_app
+from headway.adapters.gateway.choice import Choice, Piece
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings, StreamSettings
-from headway.core.effects import ErrorOut
+from headway.core.effects import Deliver, ErrorOut
 from headway.core.errors import InvariantError
 
 TOY = toy_tokenizer()
@@ -341,3 +342,57 @@ def test_a_refused_sequence_has_no_first_token() -> None:
     serving.fail_after = (0, LOST)
     post(serving, chat())
     assert [first for _, first, _ in serving.closures] == [None]
+
+
+# In the turn that brings them
+
+
+def written(slow_at: int = 1 << 30) -> Client:
+    """A stream of ten words; the client takes nothing for a while once it has so many parts."""
+
+    async def run() -> Client:
+        client = Client(
+            build_app(says("one two three four five six seven eight nine ten"), {MODEL: TOY}, GatewaySettings())
+        )
+        asking = asyncio.ensure_future(client.call("POST", "/v1/chat/completions", chat(stream=True)))
+        left = slow_at
+        while not asking.done():
+            if len(client.reply.parts) >= left:
+                left = 1 << 30
+                client.slow.set()
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                client.slow.clear()
+            await asyncio.sleep(0)
+        await asking
+        return client
+
+    return asyncio.run(run())
+
+
+def test_tokens_are_written_in_the_turn_that_brings_them() -> None:
+    # SPEC E1
+    client = written()
+    tokens = len(TOY.encode("one two three four five six seven eight nine ten", add_special_tokens=False))
+    assert client.reply.text() == "one two three four five six seven eight nine ten"
+    # The first comes with the answer's start, and the stop token with its end.
+    assert len(client.prompt) == tokens - 1
+
+
+def test_a_client_that_is_slow_is_waited_for_and_misses_nothing() -> None:
+    client, quick = written(slow_at=4), written()
+    assert client.reply.text() == quick.reply.text()
+    assert len(client.prompt) < len(quick.prompt)
+
+
+def test_an_answer_that_breaks_on_its_way_is_a_bug_of_that_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed = Choice.push
+
+    def push(self: Choice, item: Deliver) -> Piece:
+        if item.index == 4:
+            raise ZeroDivisionError
+        return pushed(self, item)
+
+    monkeypatch.setattr(Choice, "push", push)
+    with pytest.raises(ZeroDivisionError):
+        written()
