@@ -9,7 +9,7 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ports import CountsMemory, DenoiseEngine, LlmEngine, ModelLimits, Node
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory, StepCoefficients, WarmShape
-from headway.core.units import Ns
+from headway.core.units import NS_PER_MS, Ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.llm import MeasuredStep, StepCost
 from headway.engines.synthetic.denoise import SyntheticDenoiser
@@ -29,6 +29,7 @@ from headway.sched.llm.machine import LlmMachine
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig, WorkerNode
 
 MIB: Final = 1 << 20
+REPORT_SLACK_NS: Final = 20 * NS_PER_MS
 SYNTHETIC_LENGTH: Final = 8192
 SYNTHETIC_BLOCKS: Final = 4096
 
@@ -98,7 +99,7 @@ def warmed(recipe: Recipe, warm: Warm) -> Recipe:
 
 def _membership(recipe: Recipe) -> Membership:
     spec = recipe.spec
-    return Membership(spec.node, recipe.incarnation, spec.listeners, spec.control)
+    return Membership(spec.node, recipe.incarnation, spec.listeners, spec.control, REPORT_SLACK_NS)
 
 
 def _llm_node(recipe: Recipe, llm: LlmSpec, limits: ModelLimits) -> BuiltNode:

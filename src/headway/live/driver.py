@@ -116,6 +116,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Callable[[Ns], Event]] = deque()
         self._is_feeding = False
+        self._timers: dict[TimerId, asyncio.TimerHandle] = {}  # that may be replaced
         self._last_ns: Ns = 0
         self.handle_ns: Ns = 0  # host time inside the node since the start
         self.turns = 0
@@ -186,7 +187,11 @@ class Driver:
 
     def _wake(self, effect: WakeAt) -> None:
         delay_s = max(0.0, s_from_ns(effect.at_ns - self._clock.now_ns()))
-        self._loop.call_later(delay_s, self._fire, effect.at_ns, effect.timer)
+        handle = self._loop.call_later(delay_s, self._fire, effect.at_ns, effect.timer)
+        if effect.replaces:
+            if (before := self._timers.get(effect.timer)) is not None:
+                before.cancel()
+            self._timers[effect.timer] = handle
 
     def _fire(self, due_ns: Ns, timer: TimerId) -> None:
         # The loop's clock is coarser than ours and may call a little early; a timer never fires before its time.

@@ -6,6 +6,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
+from headway.core.units import Ns
 from headway.cost.output_length import LengthParams
 from headway.sched.admission.queue import QueueParams
 from headway.sched.admission.quota import Quota
@@ -88,3 +89,4 @@ class Membership(msgspec.Struct, frozen=True):
     incarnation: int = 1
     listeners: tuple[NodeId, ...] = ()
     control: NodeId | None = None  # may ask for everything that is held here
+    report_slack_ns: Ns = 0  # while steps are shorter than the interval, a report may wait so much longer for one's end

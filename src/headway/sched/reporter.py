@@ -156,13 +156,18 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Reporter:
-    """Keeps the number and the pace of reports. Each listener is told how many of its own Submits are folded in."""
+    """Keeps the number and the pace of reports. Each listener is told how many of its own Submits are folded in.
 
-    def __init__(self, identity: Identity, listeners: tuple[NodeId, ...], interval_ns: Ns) -> None:
+    A timer of its own wakes two processes for each report. With `slack_ns`, while steps end more often than reports are
+    due, a report goes out with the first step that ends after it is due; the timer is for when none does.
+    """
+
+    def __init__(self, identity: Identity, listeners: tuple[NodeId, ...], interval_ns: Ns, slack_ns: Ns = 0) -> None:
         self.identity = identity
         self.submits_seen: dict[NodeId, int] = dict.fromkeys(listeners, 0)
         self.decisions: list[Decision] = []
-        self._interval_ns = interval_ns
+        self._interval_ns, self._slack_ns = interval_ns, slack_ns
+        self._wait_ns = interval_ns  # from a report to its timer
         self._number = 0
         self._last_ns: Ns | None = None
         self.is_timer_set = False
@@ -178,6 +183,8 @@ class Reporter:
         """Send a report when something changed and the interval is over."""
         if self.is_early(at_ns):
             return
+        is_brisk = 0 < numbers.rates.step_ns < self._interval_ns
+        self._wait_ns = self._interval_ns + (self._slack_ns if is_brisk else 0)
         machine = numbers.machine
         waiting, running = machine.waiting, machine.running
         kv_blocks_free, running_kv_tokens = machine.kv_blocks_free, machine.running_kv_tokens
@@ -218,14 +225,15 @@ class Reporter:
             abilities=identity.abilities,
         )
         self._send(report, out)
-        if running and not self.is_timer_set:  # the next step changes something
+        # Without slack the next step's change waits for the timer; with it, a timer that was asked for moves on.
+        if self.is_timer_set if self._slack_ns else running and not self.is_timer_set:
             self._ask(out)
 
     def _ask(self, out: list[Effect]) -> None:
-        """Look again when the interval is over."""
+        """Look again when the interval is over, or a step's end should have been."""
         assert self._last_ns is not None
         self.is_timer_set = True
-        out.append(WakeAt(self._last_ns + self._interval_ns, REPORT_TIMER))
+        out.append(WakeAt(self._last_ns + self._wait_ns, REPORT_TIMER, self._slack_ns > 0))
 
     def _cached(self, cache: PrefixCache | None) -> KvEvents | None:
         if cache is None:

@@ -69,7 +69,8 @@ class WorkerNode:
         self._id = member.node
         self._grace_ns = ns_from_s(config.orphan_grace_s)
         identity = Identity(member.node, member.incarnation, "llm", limits.model)
-        reporter = Reporter(identity, member.listeners, ns_from_ms(config.report_interval_ms))
+        interval_ns = ns_from_ms(config.report_interval_ms)
+        reporter = Reporter(identity, member.listeners, interval_ns, member.report_slack_ns)
         own = WorkerLimits(limits.eos_token_ids, limits.kv_blocks, config.credits, config.failures_max)
         self.worker = LlmWorker(machine, own, pace_policy(config.pace), config.buckets, reporter)
         self.transfers = Transfers(self.worker, limits, config.transfer)

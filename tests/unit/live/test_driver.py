@@ -34,6 +34,29 @@ class Scripted:
         pass
 
 
+def test_a_timer_that_is_replaced_does_not_fire() -> None:
+    # SPEC E1: a report that goes out with a step leaves no wake-up behind
+    async def main() -> None:
+        asked = [WakeAt(0, TimerId("report"), replaces=True), WakeAt(1, TimerId("report"), replaces=True)]
+        asked.append(WakeAt(NS_PER_MS, TimerId("last")))
+        fired: list[TimerId] = []
+        over = asyncio.Event()
+
+        def answer(event: Event) -> list[Effect]:
+            if not isinstance(event, TimerFired):
+                return list(asked)
+            fired.append(event.timer)
+            if event.timer == "last":
+                over.set()
+            return []
+
+        Driver(Scripted(answer), Clock(), Ports(Outbox())).feed(arrived("go"))
+        await over.wait()
+        assert fired == ["report", "last"]
+
+    run(main())
+
+
 class Outbox:
     def __init__(self, then: Callable[[Message], None] = lambda message: None) -> None:
         self.sent: list[tuple[NodeId, NodeId, Message]] = []
