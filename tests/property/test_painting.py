@@ -1,5 +1,5 @@
 """Any interleaving of arrivals, batches, interruptions, cancels and deaths of workers ends every request once, with the
-pictures that it would have got alone, and with nothing reserved (SPEC F6, F7, L-2)."""
+pictures that it would have got alone, and with nothing reserved (SPEC F6, F7, F8, L-2)."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ from headway.sched.diffusion.params import DiffusionParams, Preemption
 from headway.sched.registry import PolicyChoice
 from headway.sim.fleet import FRONT
 from headway.sim.painter import picture_alone
-from headway.sim.pools import PoolParams, TruthParams
+from headway.sim.pools import PoolParams, PoolShape, TruthParams
 
 MODEL = "SD3.5-medium"
 SPAN_MS = 6000  # in which things happen
@@ -76,6 +76,7 @@ settings_of_pools = st.builds(
     left=st.dictionaries(st.integers(0, 7), moments, max_size=3),
     killed=st.lists(st.tuples(st.sampled_from(REPLICAS), moments), max_size=3),
     failed=st.lists(st.tuples(st.sampled_from(REPLICAS), moments), max_size=3),
+    warm=st.sampled_from([None, (), (PoolShape(256, 256),)]),
 )
 def test_every_request_ends_once_with_its_own_pictures(
     wanted: list[DiffusionRequest],
@@ -83,8 +84,9 @@ def test_every_request_ends_once_with_its_own_pictures(
     left: dict[int, int],
     killed: list[tuple[NodeId, int]],
     failed: list[tuple[NodeId, int]],
+    warm: tuple[PoolShape, ...] | None,
 ) -> None:
-    studio = world(params)
+    studio = world(params, warm)
     for number, at_ms in left.items():
         studio.sim.at(at_ms * NS_PER_MS, lambda _, number=number: studio.sim.leave(FRONT, RequestId(f"req-{number}")))
     for node, at_ms in killed:
@@ -119,10 +121,10 @@ def test_a_crowded_hour_with_a_death_every_minute(order: str) -> None:  # vllm-o
     assert sum(record.preemptions for record in studio.evidence()) > 3
 
 
-def world(params: DiffusionParams) -> Studio:
-    """Two replicas, twenty times slower than their catalogue has it."""
+def world(params: DiffusionParams, warm: tuple[PoolShape, ...] | None = None) -> Studio:
+    """Two replicas, twenty times slower than their catalogue has it. `warm`: what has run there; None: all."""
     truth = TruthParams(scale=20.0)
-    pool = PoolParams(name="all", kind="diffusion", model=MODEL, replicas=2, diffusion=params, truth=truth)
+    pool = PoolParams(name="all", kind="diffusion", model=MODEL, replicas=2, diffusion=params, truth=truth, warm=warm)
     front = replace(FRONT_CONFIG, admission=PolicyChoice("open"))
     return Studio(pool, front=front, checks=True)
 

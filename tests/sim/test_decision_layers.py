@@ -57,6 +57,7 @@ LAYERS: Final[dict[tuple[str, str], Layer]] = {
     ("worker", "handoff"): "pd",
     ("worker", "batch"): "batch",
     ("worker", "interrupt"): "step",
+    ("worker", "prepare"): "batch",
 }
 A, B = NodeId("rep-0"), NodeId("rep-1")
 SOURCE = Path(headway.__file__).parent
@@ -173,6 +174,13 @@ def painted() -> Fleet:
     return ran
 
 
+def prepared() -> Studio:
+    """A picture of a size that has not run: what a diffusion replica does first."""
+    pool = PoolParams(name="all", kind="diffusion", model="SD3.5-medium", warm=())
+    asked = DiffusionRequest(RequestId("pic-0"), TenantId("t"), ModelId("SD3.5-medium"), 4, 256, 256, 0, NS_PER_MS)
+    return Studio(pool, log=True).run([asked])
+
+
 WORLDS = {
     "crowded": crowded,
     "full": full,
@@ -183,6 +191,7 @@ WORLDS = {
     "reshaped": reshaped,
     "failing": failing,
     "painted": painted,
+    "prepared": prepared,
 }
 
 

@@ -178,6 +178,19 @@ class DenoiseAbilities(msgspec.Struct, frozen=True):
     frame_stride: int = 1  # a video has k * stride + 1 frames
 
 
+class ShapePreparation(msgspec.Struct, frozen=True, gc=False):
+    """A shape that a diffusion replica is to run, or runs, as work of its own (SPEC F8)."""
+
+    height: int
+    width: int
+    frames: int
+    batch: int  # pictures or videos of one pass
+    state: Literal["queued", "running"]
+    done: int  # of its slices: denoise steps, with encoding before the first and the decode after the last
+    slices: int
+    waiting: int  # requests that wait for it; 0: an operator asked, or they have gone
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -215,6 +228,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     warm: tuple[WarmShape, ...] | None = None  # of a diffusion replica: what has run there; None: not told
     refuses_new: bool = False  # of a diffusion replica: it takes no shape that is not warm
     abilities: DenoiseAbilities | None = None  # of a diffusion replica; None: not told
+    preparing: tuple[ShapePreparation, ...] = ()  # of a diffusion replica: what runs or is to run before it is asked
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):
@@ -262,3 +276,4 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     save_ns: Ns | None = None  # of a diffusion replica, of one request: what a checkpoint takes lately
     resume_ns: Ns | None = None  # and to begin from one; None: not measured yet
     interruption_error: float | None = None  # mean relative error of what was predicted of these two
+    preparing: tuple[ShapePreparation, ...] = ()  # of a diffusion replica: shapes that it runs as work of its own

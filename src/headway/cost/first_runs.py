@@ -2,11 +2,15 @@
 and the first allocations (SPEC F8). A preemption for such a batch makes its rows wait for that too (SPEC F6)."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from headway.core.reports import DenoiseCoefficients, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
+from headway.cost.diffusion import decode_ns, encode_ns, step_ns
 from headway.cost.means import Mean
+
+PREPARE_STEPS: Final = 2  # of a preparation: the first may compile, the decode comes with the second
 
 
 def is_cold(warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> bool:
@@ -26,9 +30,17 @@ def cold_refusal(warm: Sequence[WarmShape] | None, request: DiffusionRequest) ->
     )
 
 
-def cold_ns(cost: DenoiseCoefficients, warm: Sequence[WarmShape] | None, shape: DenoiseShape) -> Ns:
-    """What a request of this shape takes there beyond its work."""
-    return round(cost.first_ns) if is_cold(warm, shape) else 0
+def preparation_ns(cost: DenoiseCoefficients, shape: DenoiseShape, pictures: int) -> Ns:
+    """The work of running so many pictures of a shape before a request does, beside what the first run takes more."""
+    steps_ns = PREPARE_STEPS * step_ns(cost, shape, pictures)
+    return round(encode_ns(cost, shape) + steps_ns + decode_ns(cost, shape, pictures))
+
+
+def cold_ns(cost: DenoiseCoefficients, warm: Sequence[WarmShape] | None, request: DiffusionRequest) -> Ns:
+    """What a request waits there for its shape: its preparation, and what that takes more for being the first."""
+    if not is_cold(warm, request.shape):
+        return 0
+    return round(cost.first_ns) + preparation_ns(cost, request.shape, request.n)
 
 
 class FirstRuns:

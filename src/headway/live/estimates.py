@@ -63,10 +63,10 @@ def _picture(request: DiffusionRequest, report: ReplicaReport, explained: Explan
     if cost is None:
         return None
     by_stage, memory = stages(cost, request), report.denoise_memory
-    cold_s = s_from_ns(cold_ns(cost, report.warm, request.shape))
+    cold_s = s_from_ns(cold_ns(cost, report.warm, request))
     return PictureEstimate(
         stages=msgspec.structs.asdict(by_stage),
-        gpu_seconds=(by_stage.total + cold_s) * cost.devices,
+        gpu_seconds=by_stage.total * cost.devices,  # a shape is prepared at the replica's own expense
         wait_s=s_from_ns(report.queued_work_ns),
         verdict=explained.verdict,
         degraded=dict[str, int | str](explained.left),

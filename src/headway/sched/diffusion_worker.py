@@ -1,7 +1,9 @@
 """The request flow of a diffusion replica: submits, denoise plans, progress, ends and reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from headway.core.artifacts import CARRIED_BYTES_MAX, TOO_LARGE, RowFailed, RowMade
 from headway.core.effects import Effect, Restart, RunDenoise, Send
@@ -71,6 +73,7 @@ class DiffusionWorker:
             self.out.append(Send(front, Refused(request.id, epoch, error.code, str(error))))
             return
         stay = Sitting(request, epoch, front, seq, at_ns)
+        stay.is_cold = self.machine.preparing.waits(seq)
         self._stays[seq] = self._by_request[request.id] = stay
         self.out.append(Send(front, Accepted(request.id, epoch)))
 
@@ -111,10 +114,15 @@ class DiffusionWorker:
         self.numbers.encoded(event.stages)
         self._watch.end()
         took_ns = timing.done_ns - timing.started_ns
-        failed = {failure.seq: failure for failure in (*event.failed, *_too_large(event.made))}
+        asked_for = [row for row in event.made if row.seq in self._stays]
+        failed = {failure.seq: failure for failure in (*event.failed, *_too_large(asked_for))}
         made = {row.seq: row.made for row in event.made}
         saved = {seq: one.body for seq, things in made.items() for one in things if one.kind == "checkpoint"}
+        is_slice = self.machine.preparing.is_open
         rows = self.machine.done(event.step, took_ns, failed, saved, event.stages)
+        if is_slice:
+            self._prepared(failed, event.at_ns)
+            return
         self._told_idle()
         self.rates.step(took_ns, timing.plan_ns)
         self._sums.fold(rows_run, timing)  # a row that nobody wants any more pays for itself
@@ -133,6 +141,14 @@ class DiffusionWorker:
             elif stay.is_leaving and any(one.kind == "checkpoint" for one in made.get(row.seq, ())):
                 self._finish(stay, FinishReason.CANCELLED, event.at_ns)
 
+    def _prepared(self, failed: Mapping[int, RowFailed], at_ns: Ns) -> None:
+        """A slice of a preparation is over. Where it failed, those that wait for it would fail as well."""
+        self.reporter.changed()
+        for seq, preparation in self.machine.preparing.take_failed():
+            stay, failure = self._stays[seq], failed[preparation]
+            words = f"preparing {stay.request_size} for request {stay.request.id} failed: {failure.message}"
+            self._fail(stay, replace(failure, seq=seq, message=words), at_ns)
+
     def step_failed(self, event: StepFailed) -> None:
         """The engine failed and holds nothing any more: other replicas go on with its requests."""
         self._watch.end()
@@ -142,7 +158,7 @@ class DiffusionWorker:
         self._ended(event.at_ns)
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
-        self._told_idle()
+        self.reporter.changed()
 
     def _ended(self, at_ns: Ns) -> None:
         """The step is over that they were stopped in."""
@@ -156,8 +172,6 @@ class DiffusionWorker:
 
     def pump(self, at_ns: Ns) -> None:
         """Hand the next denoise plan to the executor when none is open."""
-        if self.reshaping.is_growing:
-            return
         if self.reshaping.is_moving:
             before = len(self.out)
             patience_ns = self.reshaping.pump(at_ns)
@@ -165,30 +179,19 @@ class DiffusionWorker:
                 self._watch.begin(patience_ns, at_ns, self.out)
             if self.reshaping.is_preparing:
                 return
-        if self.reshaping.is_due and self._grow(at_ns):
-            return
+        self.machine.preparing.only_for_requests = self.is_draining or self.reshaping.is_moving
         plan = self.machine.plan(at_ns)
         if plan is None:
-            self._grow(at_ns)
             return
         for seq in self.machine.take_interrupted():
             self._stays[seq].interrupt(self._sums, at_ns)
-        for row in plan.rows:
-            stay = self._stays[row.seq]
+        for stay in (self._stays[row.seq] for row in plan.rows if row.seq in self._stays):
             stay.enter(self._sums, at_ns)
             if stay.scheduled_ns is None:
                 stay.scheduled_ns = at_ns
             stay.is_cold = stay.is_cold or plan.is_cold
         self.out.append(RunDenoise(plan))
         self._watch.begin(self.machine.patience_ns(), at_ns, self.out)
-
-    def _grow(self, at_ns: Ns) -> bool:
-        """Begin a batch that nobody asked for; True: one runs now."""
-        before = len(self.out)
-        patience_ns = None if self.is_draining else self.reshaping.grow()
-        if len(self.out) > before:
-            self._watch.begin(patience_ns, at_ns, self.out)
-        return len(self.out) > before
 
     def look(self, at_ns: Ns) -> None:
         """The watchdog's timer: a plan that has taken far too long will never end (ComfyUI#3670). Its process is ended;
@@ -222,6 +225,7 @@ class DiffusionWorker:
             memory=machine.holdings.memory,
             warm=warmth.told,
             refuses_new=warmth.refuses_new,
+            preparing=machine.preparing.told(),
         )
         self.reporter.report(numbers, at_ns, self.out)
 

@@ -16,6 +16,7 @@ from headway.core.reports import (
     DenoiseMemory,
     KvEvents,
     ReplicaReport,
+    ShapePreparation,
     StepCoefficients,
     WarmShape,
 )
@@ -143,6 +144,7 @@ class Numbers(msgspec.Struct, frozen=True):
     memory: DenoiseMemory | None = None  # what work of a diffusion replica holds
     warm: tuple[WarmShape, ...] | None = None  # what has run there
     refuses_new: bool = False  # and it takes nothing else
+    preparing: tuple[ShapePreparation, ...] = ()  # what it runs, or is to run, as work of its own
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -223,6 +225,7 @@ class Reporter:
             warm=numbers.warm,
             refuses_new=numbers.refuses_new,
             abilities=identity.abilities,
+            preparing=numbers.preparing,
         )
         self._send(report, out)
         # Without slack the next step's change waits for the timer; with it, a timer that was asked for moves on.

@@ -3,9 +3,8 @@
 While it lasts the replica counts as draining, so that fronts send it nothing; what was under way to it before is still
 taken until the preparation begins, and then goes back to its front (`draining`), which sends it elsewhere.
 
-What it prepares are single pictures. Once it takes the other sizes it runs larger batches of them while nobody waits,
-one size after the other, so that requests wait for one such batch at most. Shapes that an operator wants prepared
-(`Prepare`) run the same way, and where it is never idle between two batches of requests.
+What it prepares before are single pictures. Once it takes the other sizes, larger batches of them run as any shape that
+an operator asks for (`diffusion.preparing`).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +17,8 @@ from headway.core.ids import NodeId
 from headway.core.messages import Reshape, Reshaped
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
-from headway.cost.batch_sizes import batch_sizes
-from headway.cost.diffusion import left_ns
 from headway.sched.diffusion.machine import DiffusionMachine
-from headway.sched.diffusion.params import largest_batch
-from headway.sched.diffusion.warming import Preparation, Stock, shapes_of, warming, warming_plan
+from headway.sched.diffusion.warming import Preparation, Stock, shapes_of
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -43,11 +39,7 @@ class Reshaping:
         self._has_moved = False
         self._prepared = 0
         self._plans = 0
-        self._growth: list[tuple[DenoiseShape, int]] = []  # batches to run while nobody waits
-        self._grows: tuple[DenoiseShape, int] | None = None  # the one that runs
-        self._patience_ns: Ns | None = None
-        self._asked_for: dict[DenoiseShape, None] = {}  # by an operator, of `_growth`
-        self._grew_at = -1  # plans of requests that were made when the last one of those began
+        machine.preparing.stock = stock
 
     @property
     def is_moving(self) -> bool:
@@ -58,11 +50,6 @@ class Reshaping:
     def is_preparing(self) -> bool:
         """Nothing else may be planned or taken."""
         return self._preparation is not None
-
-    @property
-    def is_growing(self) -> bool:
-        """A batch runs that nobody asked for."""
-        return self._grows is not None
 
     def was_for(self, request: DiffusionRequest) -> bool:
         """Its sender has not heard yet of the sizes that are taken here now, and may send it elsewhere."""
@@ -84,7 +71,9 @@ class Reshaping:
     def pump(self, at_ns: Ns) -> Ns | None:
         """Prepare as soon as nothing is there any more; return how long a plan handed over may take."""
         asked = self._asked
-        if asked is None or self._machine.waiting or self._machine.running or self._machine.has_open:
+        machine = self._machine
+        is_idle = not (machine.waiting or machine.running or machine.has_open or machine.preparing.is_busy)
+        if asked is None or not is_idle:
             return None
         message = asked.message
         if self._preparation is None:
@@ -98,69 +87,22 @@ class Reshaping:
             self._out.append(RunDenoise(plan))
             return self._machine.patience_ns(message.cold_ns)
         if self._preparation.is_over:
-            self._machine.take_pixels(message.pixels_min, message.pixels_max)
-            self._patience_ns = self._machine.patience_ns(message.cold_ns)
-            wanted = shapes_of(self._stock, message.pixels_min, message.pixels_max)
-            sizes = [(shape, batch_sizes(largest_batch(self._machine.params, shape))) for shape in wanted]
-            self._growth = [(shape, pictures) for shape, each in sizes for pictures in each]
-            self._asked_for.clear()
+            machine.take_pixels(message.pixels_min, message.pixels_max)
+            machine.preparing.keep(message.pixels_min, message.pixels_max)
+            self.prepare(shapes_of(self._stock, message.pixels_min, message.pixels_max))
             self._end(asked, at_ns, None)
         return None
 
-    def prepare(self, shapes: Sequence[DenoiseShape]) -> None:
-        """Run these too, in batches of every size; what is not taken here, or has run, is left out."""
-        machine, cost = self._machine, self._machine.denoise_cost
-        least, most = machine.pixels
-        for shape in shapes:
-            if shape.pixels < least or (most is not None and shape.pixels > most):
-                continue
-            self._asked_for[shape] = None
-            sizes = [(shape, pictures) for pictures in batch_sizes(largest_batch(machine.params, shape))]
-            self._growth += [batch for batch in sizes if batch not in self._growth]
-            if cost is not None:
-                alone_ns = left_ns(cost, warming(self._stock, shape, sizes[-1][1], 0, 1)) + round(cost.first_ns)
-                known_ns = self._patience_ns or 0
-                self._patience_ns = max(known_ns, machine.patience_ns(alone_ns) or 0) or None
-
-    @property
-    def is_due(self) -> bool:
-        """What an operator asked for runs before the batch that would be next: one has run since the last time."""
-        machine = self._machine
-        is_between = bool(machine.waiting) and not (machine.running or machine.has_open)
-        return bool(self._asked_for) and is_between and machine.steps > self._grew_at
-
-    def grow(self) -> Ns | None:
-        """Hand over the next larger batch of a shape that was prepared alone, where nothing is there; return how long
-        it may take. What has no room is left out."""
-        machine = self._machine
-        while self._growth and not (machine.running or machine.has_open) and (self.is_due or not machine.waiting):
-            shape, pictures = self._growth.pop(0)
-            if all(other != shape for other, _ in self._growth):
-                self._asked_for.pop(shape, None)
-            request = warming(self._stock, shape, pictures, self._plans, 1)
-            if machine.warmth.has_run(shape, pictures) or not machine.holdings.has_room(request):
-                continue
-            self._grows = shape, pictures
-            self._plans, self._grew_at = self._plans + 1, machine.steps
-            self._out.append(RunDenoise(warming_plan(request)))
-            return self._patience_ns
-        return None
-
-    def _grown(self, shape: DenoiseShape, pictures: int, *, is_well: bool) -> None:
-        self._grows = None
-        if is_well:
-            self._machine.warmth.ran(shape, pictures)
-            self._machine.warmth.ended(shape)
-            self._changed()
-        else:
-            self._growth = [batch for batch in self._growth if batch[0] != shape]
-            self._asked_for.pop(shape, None)
+    def prepare(self, shapes: Sequence[DenoiseShape], batches: Sequence[int] = ()) -> None:
+        """Run these too, in batches of every size, or up to so many of each; what is not taken here is left out."""
+        least, most = self._machine.pixels
+        sizes = [*batches, *[None] * (len(shapes) - len(batches))]
+        taken = [one for one in zip(shapes, sizes, strict=True) if least <= one[0].pixels <= (most or one[0].pixels)]
+        self._machine.preparing.ask(taken)
+        self._changed()
 
     def done(self, event: DenoiseDone) -> None:
         """A plan of the preparation is over. A shape that failed cannot be served here: the sizes stay as they were."""
-        if self._grows is not None:
-            self._grown(*self._grows, is_well=not event.failed)
-            return
         preparation, asked = self._preparation, self._asked
         assert preparation is not None  # it planned this
         assert asked is not None
@@ -177,9 +119,6 @@ class Reshaping:
 
     def failed(self, at_ns: Ns, error: str) -> None:
         """The engine failed in a plan of the preparation."""
-        if self._grows is not None:
-            self._grown(*self._grows, is_well=False)
-            return
         assert self._asked is not None  # it planned this
         self._end(self._asked, at_ns, error)
 

@@ -10,6 +10,7 @@ from headway.core.evidence import WorkerMarks
 from headway.core.ids import NodeId
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import Ns
+from headway.sched.diffusion.warming import size_words
 from headway.sched.stays import Stay, Sums
 
 
@@ -24,6 +25,12 @@ class Sitting(Stay):
         self.ends: FinishReason | None = None  # with the step that is under way
         self._brought_bytes = request.content.brought_bytes
         self._text_ns = self._encode_ns = self._decode_ns = 0
+
+    @property
+    def request_size(self) -> str:
+        """For people."""
+        assert isinstance(self.request, DiffusionRequest)  # no other sits here
+        return size_words(self.request.shape)
 
     @property
     def is_interrupted(self) -> bool:

@@ -13,7 +13,8 @@ from headway.sim.pools import TruthParams
 class DenoiseTruth:
     """plan x scale x (1 + spread u(replica)) x slowdown x (1 + jitter u(plan)); prompt encoding and VAE included.
 
-    A plan that prepares a shape (numbered below 0) is the first of it there: it compiles and captures besides.
+    A plan that prepares the shapes of a pool (numbered below 0), or begins with what has not run there, compiles and
+    captures besides.
     """
 
     def __init__(
@@ -33,7 +34,8 @@ class DenoiseTruth:
         factor = self._scale * self.slowdown
         if self._jitter:
             factor *= 1 + self._jitter * self._unit(plan.step)
-        return round(plan_ns(self._cost, plan) * factor) + (self._cold_ns if plan.step < 0 else 0)
+        is_first = plan.step < 0 or (plan.is_cold and any(row.start == 0 for row in plan.rows))
+        return round(plan_ns(self._cost, plan) * factor) + (self._cold_ns if is_first else 0)
 
     def step_ns(self, plan: StepPlan) -> Ns:
         """A diffusion replica runs no LLM step."""

@@ -5,14 +5,16 @@ import msgspec
 from headway.core.errors import ConfigError
 from headway.core.ids import NodeId
 from headway.core.ports import Node
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, WarmShape
+from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.diffusion_devices import batch_pixels_fit, coefficients, pixels_fit, work_memory
 from headway.sched.config import Membership
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
-from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.params import DiffusionParams, largest_batch
 from headway.sched.diffusion.warming import Stock
+from headway.sched.diffusion.warmth import Warmth
 from headway.sched.nodes import DiffusionNode
 from headway.sim.catalogue import Catalogue
 from headway.sim.denoise_truth import DenoiseTruth
@@ -68,18 +70,24 @@ class DiffusionPool:
         self.truths = {node: DenoiseTruth(self.cost, params.truth, seed, node, cold_ns) for node in self.replicas}
         self._machine = machine_params(params, catalogue)
         denoiser, share = catalogue.denoiser(params.model), params.engine.memory_share
+        self._warm = None if params.warm is None else tuple(self._whole(one.shape) for one in params.warm)
         self._memory = work_memory(denoiser, device, params.execution, share)
         fit = pixels_fit(denoiser, device, params.execution, share)
         self._stock = Stock(tuple(shape.shape for shape in params.shapes), pixels_fit=fit)
         self.cold_start_ns = start_ns(params, denoiser.weight_bytes)
         self.build(0, 1)  # what the scheduler refuses is said now, not when the simulation runs
 
+    def _whole(self, shape: DenoiseShape) -> WarmShape:
+        """In batches of every size, as a server warms what its configuration names."""
+        return WarmShape(shape.height, shape.width, shape.frames, largest_batch(self._machine, shape))
+
     def build(self, place: int, incarnation: int) -> Node:
         """Build a replica's node as the simulation does, for a replay."""
         params = self.params
         node = self.replicas[place]
         holdings = Holdings(node, self._memory, self.cost)
-        machine = DiffusionMachine(self._machine, DenoiseCost(self.cost, params.denoise), holdings)
+        warmth = Warmth(self._warm, refuses_new=self._machine.new_shapes == "refuse")
+        machine = DiffusionMachine(self._machine, DenoiseCost(self.cost, params.denoise), holdings, warmth)
         member = Membership(node, incarnation, (FRONT, CONTROL), CONTROL)
         return DiffusionNode(member, machine, params.model, params.worker, self._stock)
 

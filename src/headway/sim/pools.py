@@ -101,6 +101,7 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     execution: Execution = Execution()  # how its denoisers run
     denoise: DenoiseCostParams = DenoiseCostParams()  # what it believes that they take
     shapes: tuple[PoolShape, ...] = ()  # of all pools of its model: those of another one are prepared before it moves
+    warm: tuple[PoolShape, ...] | None = None  # that have run when its denoisers begin; unset: every shape has
 
     @property
     def places(self) -> int:
@@ -130,6 +131,6 @@ class PoolParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 _ONLY: Final[Mapping[str, Sequence[str]]] = {
     "llm": ("role", "dtype", "kv_dtype", "cost", "linear", "scheduler", "belief", "seen", "scrape"),
-    "diffusion": ("diffusion", "execution", "denoise", "shapes"),
+    "diffusion": ("diffusion", "execution", "denoise", "shapes", "warm"),
 }
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(PoolParams)}

@@ -397,11 +397,13 @@ def test_the_ledger_is_told_empty_after_a_cancelled_request() -> None:  # SPEC L
 
 
 # SPEC F8
-def test_the_first_request_of_a_shape_is_cold_and_the_next_is_not() -> None:
+def test_a_request_that_waits_for_its_shape_is_cold_and_the_next_is_not() -> None:
     easel = Easel(DenoiseCost(COST), warmth=Warmth((WarmShape(128, 128, 1, 4),)))
     told = []
     for name, size in (("req-1", 64), ("req-2", 64), ("req-3", 128)):
         easel.message(Submit(picture(name, steps=1, size=size), 1, number=1))
+        if name == "req-1":  # in two slices
+            assert [*easel.step(), *easel.step()] == []
         *_, finished = easel.step()
         assert isinstance(finished, Finished)
         told.append(finished.marks.is_cold)

@@ -24,6 +24,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "checkpoint_resume_ms": "the same of going on from one",
         "checkpoint_error": "mean relative error of what was predicted of these two",
         "warm": "sizes that have run there: `{size, frames, batch}`, `batch` the most of them together; null of text",
+        "preparing": "sizes that it runs as work of its own, the first that is `running`, and that are `queued`: "
+        "`{size, frames, batch, state, slices_done, slices, waiting}`, `waiting` the requests that wait for it",
         "reason": "why it is lost",
     },
     "GET /v1/usage": {

@@ -10,8 +10,8 @@ from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import PictureCard, Serving
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.tenants import KeyTable, Tenant
-from headway.core.errors import RequestError
-from headway.core.reports import ReplicaFigures, WarmShape
+from headway.core.errors import CapacityError, RequestError
+from headway.core.reports import ReplicaFigures, ShapePreparation, WarmShape
 from headway.core.request import DenoiseShape
 from headway.core.units import ms_from_ns
 
@@ -19,7 +19,7 @@ Verb = Literal["drain", "undrain"]
 VERBS: Final[tuple[Verb, ...]] = ("drain", "undrain")
 
 
-SHAPES_MAX: Final = 64  # of one call
+SHAPES_MAX: Final = 64  # of one call, and that a replica has to prepare
 
 
 class WarmBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +48,20 @@ class ReplicaRoutes:
         return {"id": replica, "drained": verb == "drain"}
 
     def warm(self, replica: str, raw: bytes, tenant: Tenant) -> JsonObject:
-        """Have it run sizes while it has time, and say which. Raises RequestError 400, 403 and 404."""
+        """Have it run sizes while it has time, and say which. Raises RequestError 400, 403 and 404, CapacityError
+        429 where it has too much to prepare already."""
         self._only_admin(tenant)
         body, figures = parse_body(raw, WarmBody, {}), self._found(replica)
         cards = [card for card in self._serving.models() if card.id in figures.models and card.pictures is not None]
         if not cards or cards[0].pictures is None:
             raise invalid("id", f"`{replica[:256]}` makes no pictures or videos: nothing is warmed there by size.")
         shapes = shapes_of(body, cards[0].pictures, cards[0].id)
+        known = {(one.height, one.width, one.frames) for one in figures.preparing}
+        if len(known | {(one.height, one.width, one.frames) for one in shapes}) > SHAPES_MAX:
+            raise CapacityError(
+                f"`{replica[:256]}` has {len(known)} shapes to prepare, with these more than {SHAPES_MAX}; wait for "
+                "some of them, `preparing` of `GET /v1/replicas` tells which, or name fewer."
+            )
         self._serving.warm(figures.replica, shapes)
         sizes = [{"size": f"{shape.width}x{shape.height}", "frames": shape.frames} for shape in shapes]
         return {"id": replica, "object": "replica.warming", "sizes": sizes}
@@ -114,6 +121,7 @@ def shown(figures: ReplicaFigures) -> JsonObject:
         "checkpoint_resume_ms": None if figures.resume_ns is None else ms_from_ns(figures.resume_ns),
         "checkpoint_error": figures.interruption_error,
         "warm": None if figures.warm is None else [_warm(shape) for shape in figures.warm],
+        "preparing": [_preparing(shape) for shape in figures.preparing],
         "reason": figures.reason,
     }
 
@@ -121,3 +129,16 @@ def shown(figures: ReplicaFigures) -> JsonObject:
 def _warm(shape: WarmShape) -> JsonObject:
     """Pictures or videos that have run there, and the most of them together."""
     return {"size": f"{shape.width}x{shape.height}", "frames": shape.frames, "batch": shape.batch}
+
+
+def _preparing(shape: ShapePreparation) -> JsonObject:
+    """What it is to run before it is asked for: how far that is, and who waits."""
+    return {
+        "size": f"{shape.width}x{shape.height}",
+        "frames": shape.frames,
+        "batch": shape.batch,
+        "state": shape.state,
+        "slices_done": shape.done,
+        "slices": shape.slices,
+        "waiting": shape.waiting,
+    }

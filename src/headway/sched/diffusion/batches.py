@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from headway.core.decisions import Alternative, Decision
-from headway.core.plans import DenoisePlan, DenoiseRow
+from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.cost.batch_sizes import parts_of
@@ -36,18 +38,27 @@ class Batches:
             together.pop()
         return together
 
-    def warm_first(self, ranked: Sequence[tuple[Rank, Item]]) -> list[tuple[Rank, Item]]:
-        """The same, but what is warm goes before a first one that is not: for as long as preparing that would keep
-        others waiting, and never before what has a deadline (SPEC F8)."""
-        head = ranked[0][1]
-        left_ns = self.cold_ns([head]) - head.passed_ns
-        if left_ns > 0 and head.request.wanted_ns is None:
-            for place, (_rank, item) in enumerate(ranked):
-                work_ns = self.left_ns([item])
-                if work_ns <= left_ns and self.are_warm([item]):
-                    head.passed_ns += work_ns
-                    return [ranked[place], *ranked[:place], *ranked[place + 1 :]]
-        return list(ranked)
+    def plan(self, batch: Sequence[Item], count: int, step: int, *, is_saving: bool) -> DenoisePlan:
+        """The next `count` steps of a batch, with the checkpoints and previews that are due."""
+        return replace(
+            plan_of(batch, count, step),
+            new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
+            save=tuple(item.seq for item in batch if is_saving or item.saves_after(count)),
+            show=tuple(item.seq for item in batch if item.shows_after(count)),
+            pictures_max=self.most(batch),
+            is_cold=not self.are_warm(batch, count),
+        )
+
+    def lacking(self, item: Item) -> int | None:
+        """Pictures of the first pass of a request alone that has not run here, of the first of all where its decode has
+        not; None: both have."""
+        request = item.request
+        passes = parts_of(request.n, self.most([item]))
+        if not self._warmth.has_ended(request.shape):
+            return passes[-1]
+        return next(
+            (pictures for pictures in reversed(passes) if not self._warmth.has_run(request.shape, pictures)), None
+        )
 
     def are_warm(self, batch: Sequence[Item], count: int = 0) -> bool:
         """True when the passes of such a batch have run before, and its decode if its next `count` steps end it."""
@@ -122,6 +133,5 @@ def formed(order: str, ranked: Sequence[tuple[Rank, Item]], size: int, at_ns: Ns
     """The first of `ranked` begins, in a batch of `size`."""
     head = ranked[0][1]
     others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
-    before = ", before a shape that has not run" if ranked[0][0] > ranked[1][0] else ""
-    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}{before}"
+    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}"
     return Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id)

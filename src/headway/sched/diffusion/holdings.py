@@ -43,7 +43,7 @@ class Holdings:
 
     def check(self, request: DiffusionRequest) -> None:
         """Raise RequestError for what does not fit even alone (FramePack#25: before its steps are paid)."""
-        if self.memory is not None and self._cost is not None and not fits(self.memory, self._cost, request):
+        if self.memory is not None and self._cost is not None and not self.ever_fits(request):
             raise RequestError(shortage(self.memory, self._cost, request, self._replica), code="unservable")
 
     def has_room(self, request: DiffusionRequest, size: int = 1) -> bool:
@@ -51,6 +51,20 @@ class Holdings:
         if self.memory is None or self._cost is None:
             return True
         return self._device.can_reserve(needed_bytes(self.memory, self._cost, request, size))
+
+    def has_room_beside(self, request: DiffusionRequest, batch: Sequence[Item]) -> bool:
+        """True when it fits beside the rows that are held now, and a plan of that batch beside it; and where nothing is
+        held: there will never be more room."""
+        if self.memory is None or self._cost is None or not self._device.used:
+            return True
+        working = [working_bytes(self.memory, self._cost, request)]
+        if batch:
+            working.append(working_bytes(self.memory, self._cost, batch[0].request, len(batch)))
+        return self._device.can_reserve(state_bytes(self.memory, self._cost, request) + max(working))
+
+    def ever_fits(self, request: DiffusionRequest) -> bool:
+        """False for what has no room even alone."""
+        return fits(self.memory, self._cost, request)
 
     def pass_max(self, request: DiffusionRequest) -> int | None:
         """Pictures of one forward pass of a request that runs alone; None: any number."""

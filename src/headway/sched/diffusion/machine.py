@@ -9,19 +9,20 @@ from msgspec.structs import replace
 from headway.core.artifacts import StageTimes
 from headway.core.decisions import ALTERNATIVES_MAX, Decision
 from headway.core.errors import InvariantError
-from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
+from headway.core.plans import DenoisePlan, DenoiseRow
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import DiffusionRequest
-from headway.core.units import Ns, ns_from_s
+from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.adapters import Merged
-from headway.sched.diffusion.batches import Batches, formed, plan_of
+from headway.sched.diffusion.batches import Batches, formed
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.limits import Pixels, check_request
-from headway.sched.diffusion.params import DiffusionParams, check, order_policy
+from headway.sched.diffusion.params import DiffusionParams, check, order_policy, patience_ns
 from headway.sched.diffusion.preemption import Preempter
+from headway.sched.diffusion.preparing import Preparing
 from headway.sched.diffusion.protocols import Item, TurnPolicy, Used, Waits, batch_key
-from headway.sched.diffusion.queue import WaitingLine
+from headway.sched.diffusion.queue import WaitingLine, check_queue
 from headway.sched.diffusion.warmth import Warmth
 
 
@@ -41,10 +42,9 @@ class DiffusionMachine:
         self._pixels: Pixels = (params.pixels_min, params.pixels_max)
         order = order_policy(params, belief)
         self._line, self._batches = WaitingLine(order), Batches(params, belief, self.holdings, self.warmth)
+        self.preparing = Preparing(params, belief, self._batches, order, self.warmth, self.holdings)
         self._turns = order if isinstance(order, TurnPolicy) else None
-        self._preempter = None
-        if params.preempt is not None and belief is not None:
-            self._preempter = Preempter(params.preempt, self._batches, belief)
+        self._preempter = Preempter(params.preempt, self._batches, belief) if params.preempt and belief else None
         self._is_saving = False  # the running batch is to make room, once it is saved
         self._interrupted: list[int] = []  # since they were last asked for
         self._preemptions = self._last_seq = self._step = 0
@@ -68,16 +68,16 @@ class DiffusionMachine:
         self._items[item.seq] = item
         if request.checkpoint:
             self.holdings.keeps(item, request.checkpoint)
-        self._line.add(item)
+        if not self.preparing.takes(item):
+            self._line.add(item)
+            item.slices += self.preparing.is_open
         return item.seq
 
     def stop(self, seq: int) -> None:
         """Forget a request; its open step ends without it."""
         item = self._items.get(seq)
-        if item is None:
-            return
         self.over(seq)
-        if item.is_known:
+        if item is not None and item.is_known:
             self._leave.append(seq)
 
     def save_next(self, seq: int) -> None:
@@ -93,13 +93,25 @@ class DiffusionMachine:
         item = self._items.pop(seq, None)
         if item is not None:
             self.holdings.over(item)
-            if not self._line.remove(item):
+            if not self._line.remove(item) and not self.preparing.remove(item):
                 self._batch.remove(item)
 
     def plan(self, at_ns: Ns = 0) -> DenoisePlan | None:
-        """Plan the next denoise steps; None when a plan is open or nobody waits. `at_ns` stamps what is decided."""
-        if self._open is not None or not self._items:
+        """Plan the next denoise steps, or a slice of a preparation; None when one is open or nobody waits."""
+        self._decisions += self.preparing.take_decisions(at_ns)
+        if self._open is not None:
             return None
+        for item in self.preparing.now_warm():
+            self._line.add(item)
+        plan = self.preparing.slice(self._items.values(), self._batch, self._step)
+        if plan is None and not self._batch and not len(self._line):
+            return None
+        self._open, self._leave = replace(plan or self._next(at_ns), leave=tuple(self._leave)), []
+        self._step += 1
+        return self._open
+
+    def _next(self, at_ns: Ns) -> DenoisePlan:
+        """Steps of requests: of the batch that runs, or of the next one."""
         self._is_saving = False
         is_leaving = any(item.is_leaving for item in self._batch)
         if self._batch and self._preempter is not None and len(self._line) and not is_leaving:
@@ -108,23 +120,14 @@ class DiffusionMachine:
             self._form(at_ns)
         batch = self._batch
         count = min(self.params.steps_per_plan, batch[0].request.steps - batch[0].done)
-        leave, self._leave = tuple(self._leave), []
-        self._open = replace(
-            plan_of(batch, count, self._step),
-            leave=leave,
-            merges=self._merged.take(),
-            new=tuple(NewDenoise(item.seq, item.request) for item in batch if not item.is_known),
-            save=tuple(item.seq for item in batch if self._is_saving or item.saves_after(count)),
-            show=tuple(item.seq for item in batch if item.shows_after(count)),
-            pictures_max=self._batches.most(batch),
-            is_cold=not self._batches.are_warm(batch, count),
+        plan = replace(
+            self._batches.plan(batch, count, self._step, is_saving=self._is_saving), merges=self._merged.take()
         )
         for item in batch:
             self.holdings.enters(item)
             item.is_known = True
-        self.holdings.runs(self._open.step, batch)
-        self._step += 1
-        return self._open
+        self.holdings.runs(plan.step, batch)
+        return plan
 
     def _give_way(self, preempter: Preempter, at_ns: Ns) -> None:
         """Interrupt the batch for what is more urgent; rows that cannot stay in the engine are saved first."""
@@ -160,8 +163,10 @@ class DiffusionMachine:
 
     def _form(self, at_ns: Ns) -> None:
         """Begin the next batch: the best of the queue, and those like it that pay."""
-        ranked = self._batches.warm_first(self._line.first(ALTERNATIVES_MAX))
+        ranked = self._line.first(ALTERNATIVES_MAX)
         head = ranked[0][1]
+        if not self.holdings.has_room(head.request):
+            self._leave += self.preparing.make_way()
         self._batch = self._batches.of(head, self._line)
         for item in self._batch:
             self._line.remove(item)
@@ -185,6 +190,9 @@ class DiffusionMachine:
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} is done, open is {plan.step if plan else 'none'}")
         self.holdings.ran(step)
+        if self.preparing.runs(step):
+            self.preparing.done(took_ns, failed)
+            return []
         if self._belief is not None and took_ns is not None and not failed:
             self._belief.observe(plan, took_ns, stages)
         if not failed:
@@ -207,12 +215,12 @@ class DiffusionMachine:
         return wanted
 
     def fail(self, step: int) -> list[int]:
-        """The plan failed as a whole, and with it the engine lost all that it held: those requests are over here."""
+        """The plan failed, and with it the engine lost all that it held: those requests are over here."""
         plan, self._open = self._open, None
         if plan is None or plan.step != step:
             raise InvariantError(f"denoise step {step} failed, open is {plan.step if plan else 'none'}")
         self.holdings.ran(step)
-        lost = [seq for seq, item in self._items.items() if item.is_known]
+        lost = [*self.preparing.fail(), *(seq for seq, item in self._items.items() if item.is_known)]
         for seq in lost:
             self.over(seq)
         self._leave, self._is_saving = [], False
@@ -220,14 +228,11 @@ class DiffusionMachine:
         return lost
 
     def patience_ns(self, believed_ns: Ns | None = None) -> Ns | None:
-        """How long a plan may take before its engine counts as stuck: one that is believed to take so long, or the open
-        one; None: nobody can tell."""
+        """After how long a preparation believed to take so long, or the open plan, is stuck; None: nobody can tell."""
+        is_cold = self._open is None or self._open.is_cold
         if believed_ns is None and self._belief is not None and self._open is not None:
             believed_ns = self._belief.plan_ns(self._open)
-        watchdog = self.params.watchdog
-        if watchdog is None or believed_ns is None:
-            return None
-        return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns)) + ns_from_s(watchdog.more_s)
+        return patience_ns(self.params.watchdog, believed_ns, is_cold=is_cold)
 
     def take_pixels(self, least: int, most: int | None) -> None:
         """Take requests of so many pixels from now on (SPEC F5); those that are here stay."""
@@ -256,7 +261,7 @@ class DiffusionMachine:
     @property
     def queued_work_ns(self) -> Ns:
         """Believed time until all that it holds is done, one request after the other; 0 without a belief."""
-        return self._line.work_ns + self._batches.left_ns(self._batch)
+        return self._line.work_ns + self.preparing.work_ns + self._batches.left_ns(self._batch)
 
     @property
     def pixels(self) -> Pixels:
@@ -271,7 +276,7 @@ class DiffusionMachine:
     @property
     def waiting(self) -> int:
         """Requests that are in no batch yet."""
-        return len(self._line)
+        return len(self._line) + len(self.preparing.line)
 
     @property
     def running(self) -> int:
@@ -289,12 +294,7 @@ class DiffusionMachine:
         return self._preemptions
 
     def check_invariants(self) -> None:
-        """Raise InvariantError when queue, batch and items disagree, or a request ran past its steps."""
-        for seq, item in self._items.items():
-            if item.done >= item.request.steps:
-                raise InvariantError(f"sequence {seq} has {item.done} of {item.request.steps} steps and is not over")
-        if not self._line.check() or len(self._line) + len(self._batch) != len(self._items):
-            raise InvariantError(f"{len(self._line)} wait and {len(self._batch)} run of {len(self._items)} requests")
-        if len({(item.key, item.done) for item in self._batch}) > 1:
-            raise InvariantError("a batch holds requests of different keys or steps")
-        self.holdings.check_invariants(is_idle=not self._items and self._open is None)
+        """Raise InvariantError when it is wrong about itself."""
+        check_queue(self._items, (self._line, self.preparing.line), self._batch)
+        self.preparing.check()
+        self.holdings.check_invariants(is_idle=not (self._items or self._open or self.preparing.is_busy))

@@ -6,6 +6,7 @@ import msgspec
 
 from headway.core.errors import ConfigError
 from headway.core.request import DenoiseShape
+from headway.core.units import Ns, ns_from_s
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.protocols import OrderPolicy
 from headway.sched.registry import PolicyChoice, select
@@ -37,7 +38,8 @@ class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When an engine counts as stuck: its requests go on elsewhere, and its process is started anew."""
 
     factor: Annotated[float, msgspec.Meta(gt=1)] = 10.0  # times what its plan was believed to take
-    floor_s: Annotated[float, msgspec.Meta(ge=0)] = 120.0  # but not before; a first plan of a shape may compile
+    floor_s: Annotated[float, msgspec.Meta(ge=0)] = 120.0  # but not before
+    first_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0  # added to the first plan of a shape: it may compile
     more_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # added; with stage processes what `stage_watchdog` may take
 
 
@@ -68,7 +70,8 @@ class DiffusionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     caps: tuple[ShapeCap, ...] = ()
     batch_pixels_max: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of a batch: its activations; unset: any
     preempt: Preemption | None = None  # unset: a batch that has begun runs to its end
-    new_shapes: Literal["prepare", "refuse"] = "prepare"  # that have not run: when no warm one waits; or 400
+    new_shapes: Literal["prepare", "refuse"] = "prepare"  # that have not run: between plans of others, then; or 400
+    prepare_slices_max: Positive = 1  # of such preparations that a request of a warm shape may wait for, in its life
     watchdog: Watchdog | None = Watchdog()  # null: a plan may take for ever, as it may where nothing is believed
 
 
@@ -77,6 +80,14 @@ def largest_batch(params: DiffusionParams, shape: DenoiseShape) -> int:
     caps = [cap.batch_max for cap in params.caps if (cap.height, cap.width, cap.frames) == shape_sides(shape)]
     room = [] if params.batch_pixels_max is None else [params.batch_pixels_max // shape.pixels]
     return max(1, min([params.batch_max, *caps, *room]))
+
+
+def patience_ns(watchdog: Watchdog | None, believed_ns: Ns | None, *, is_cold: bool = False) -> Ns | None:
+    """How long a plan may take that is believed to take so long; None: nobody can tell."""
+    if watchdog is None or believed_ns is None:
+        return None
+    more_s = watchdog.more_s + (watchdog.first_s if is_cold else 0.0)
+    return max(ns_from_s(watchdog.floor_s), round(watchdog.factor * believed_ns)) + ns_from_s(more_s)
 
 
 def shape_sides(shape: DenoiseShape) -> tuple[int, int, int]:

@@ -76,7 +76,7 @@ class Item(msgspec.Struct, eq=False):
     saved: tuple[int, bytes] | None = None  # steps and checkpoint, taken to make room for others
     is_leaving: bool = False  # it goes once its next steps are saved
     stays: int = 0  # times that the engine has forgotten it
-    passed_ns: Ns = 0  # believed work that went before it, because its shape had not run
+    slices: int = 0  # of preparations, that it has waited for although it could run
     kept: int = 0  # number of the checkpoint that is kept here; 0: none is
 
     @property

@@ -1,10 +1,11 @@
 """The requests that wait at a diffusion replica, in the order of its policy and by the batch they could share."""
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TypeVar
 
+from headway.core.errors import InvariantError
 from headway.core.units import Ns
 from headway.sched.diffusion.protocols import BatchKey, Item, OrderPolicy, Party, Rank, TurnPolicy
 
@@ -91,6 +92,18 @@ class WaitingLine:
         if self._turns is not None and shares != self._all:
             return False
         return parts == self._all and self.work_ns == sum(entry[2].work_ns for entry in self._all)
+
+
+def check_queue(items: Mapping[int, Item], lines: Sequence[WaitingLine], batch: Sequence[Item]) -> None:
+    """Raise InvariantError when lines, batch and items disagree, or a request ran past its steps."""
+    for seq, item in items.items():
+        if item.done >= item.request.steps:
+            raise InvariantError(f"sequence {seq} has {item.done} of {item.request.steps} steps and is not over")
+    waiting = sum(len(line) for line in lines)
+    if not all(line.check() for line in lines) or waiting + len(batch) != len(items):
+        raise InvariantError(f"{waiting} wait and {len(batch)} run of {len(items)} requests")
+    if len({(item.key, item.done) for item in batch}) > 1:
+        raise InvariantError("a batch holds requests of different keys or steps")
 
 
 def _take_from(lists: dict[_Key, list[_Entry]], key: _Key, entry: _Entry) -> None:

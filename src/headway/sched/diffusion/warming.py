@@ -1,16 +1,18 @@
 """Preparing a replica for sizes that it has not run: one small plan for every shape, before it takes any (SPEC F8)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
-from headway.core.reports import DenoiseAbilities
+from headway.core.reports import DenoiseAbilities, ShapePreparation
 from headway.core.request import Content, DenoiseShape, DiffusionRequest
+from headway.cost.first_runs import PREPARE_STEPS
 
-STEPS: Final = 2  # of a request that prepares, unless told otherwise
+STEPS: Final = PREPARE_STEPS  # of a request that prepares, unless told otherwise
+Key = tuple[DenoiseShape, int]  # of what is prepared: a shape, and pictures of a pass
 _GUIDED: Final = 2.0  # a guidance scale that takes a second pass, where the model has one
 
 
@@ -81,3 +83,29 @@ class Preparation:
 def shapes_of(stock: Stock, least: int, most: int | None) -> tuple[DenoiseShape, ...]:
     """The shapes of so many pixels, all frames."""
     return tuple(shape for shape in stock.shapes if least <= shape.pixels and (most is None or shape.pixels <= most))
+
+
+def size_words(shape: DenoiseShape, pictures: int = 1) -> str:
+    """For people, sides as clients name them."""
+    frames = f", {shape.frames} frames" if shape.frames > 1 else ""
+    return f"{shape.width}x{shape.height}{frames}" + (f" by {pictures}" if pictures > 1 else "")
+
+
+def shown(
+    running: tuple[Key, int] | None, waiting: Mapping[Key, int], asked: Iterable[Key]
+) -> tuple[ShapePreparation, ...]:
+    """For a report: what runs with its steps, what so many requests wait for, what was asked for; each once."""
+    begun = {} if running is None else dict([running])
+    return tuple(
+        ShapePreparation(
+            shape.height,
+            shape.width,
+            shape.frames,
+            pictures,
+            "running" if (shape, pictures) in begun else "queued",
+            begun.get((shape, pictures), 0),
+            STEPS,
+            waiting.get((shape, pictures), 0),
+        )
+        for shape, pictures in dict.fromkeys([*begun, *waiting, *asked])
+    )

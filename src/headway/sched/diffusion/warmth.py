@@ -15,7 +15,7 @@ from headway.cost.first_runs import cold_refusal
 from headway.sched.diffusion.params import shape_sides
 
 Sides = tuple[int, int, int]  # height, width, frames
-_MET_MAX: Final = 64  # shapes kept beside those of the warm-up; the oldest is forgotten, and would count as new again
+_MET_MAX: Final = 64  # shapes kept beside those of the warm-up; what was used least recently would count as new again
 
 
 class Warmth:
@@ -29,6 +29,7 @@ class Warmth:
         self._met: dict[Sides, list[int]] = {}  # pictures of a pass
         self._ended: dict[Sides, None] = {}  # of those met, which have been decoded too
         self._told: tuple[WarmShape, ...] | None = None
+        self.changes = 0
 
     def check(self, request: DiffusionRequest) -> None:
         """Raise RequestError for a new request of a shape that is to be refused. One begun elsewhere is taken."""
@@ -48,13 +49,26 @@ class Warmth:
         sides = shape_sides(shape)
         return not self._knows or sides in self._prepared or sides in self._ended
 
+    def is_warm(self, shape: DenoiseShape, pictures: int) -> bool:
+        """True for a request of one pass of so many pictures, to its end."""
+        return self.has_run(shape, pictures) and self.has_ended(shape)
+
+    def prepared(self, shape: DenoiseShape, pictures: int) -> None:
+        """A pass of so many pictures ran, and its decode."""
+        self.ran(shape, pictures)
+        self.ended(shape)
+
     def ended(self, shape: DenoiseShape) -> None:
         """A request of this shape is complete."""
+        sides = shape_sides(shape)
         if self.has_ended(shape):
+            if sides in self._ended:
+                self._ended[sides] = self._ended.pop(sides)  # used last
             return
         if len(self._ended) >= _MET_MAX:
             del self._ended[next(iter(self._ended))]
-        self._ended[shape_sides(shape)] = None
+        self._ended[sides] = None
+        self.changes += 1
 
     def may_form(self, shape: DenoiseShape, size: int, each: int, cap: int) -> bool:
         """True for a batch of `size` requests for `each` pictures: one alone, one that has run, or the next to run."""
@@ -67,17 +81,20 @@ class Warmth:
 
     def ran(self, shape: DenoiseShape, pictures: int) -> None:
         """A pass of so many pictures was well."""
-        if self.has_run(shape, pictures):
-            return
         sides = shape_sides(shape)
+        if self.has_run(shape, pictures):
+            if sides in self._met:
+                self._met[sides] = self._met.pop(sides)  # used last
+            return
         if sides not in self._met and len(self._met) >= _MET_MAX:
             del self._met[next(iter(self._met))]
-        self._met.setdefault(sides, []).append(pictures)
+        self._met[sides] = [*self._met.pop(sides, ()), pictures]
         self._told = None
+        self.changes += 1
 
     @property
     def told(self) -> tuple[WarmShape, ...] | None:
-        """All of it, for a report; None: nobody knows."""
+        """All of it, for a report: what was met stands first, used last at its end. None: nobody knows."""
         if self._told is None and self._knows:
             found = {sides: max(met) for sides, met in self._met.items()}
             found.update({sides: max(most, found.get(sides, 0)) for sides, most in self._prepared.items()})

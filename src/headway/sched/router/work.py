@@ -69,7 +69,7 @@ class PendingWork:
         """A dispatch of this front."""
         if isinstance(request, DiffusionRequest) and self.cost is not None:
             self.ended(request.id)
-            work_ns = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request.shape)
+            work_ns = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request)
             self._unseen[request.id] = _Sent(number, work_ns)
             self._unseen_ns += work_ns
 
@@ -85,7 +85,7 @@ class PendingWork:
             return 0
         if len(self._taken) >= KINDS_MAX:
             self._taken.clear()
-        self._taken[kind] = own = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request.shape)
+        self._taken[kind] = own = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request)
         return own
 
     def fits(self, request: DiffusionRequest, kind: str) -> bool:

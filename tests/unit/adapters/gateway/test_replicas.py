@@ -13,7 +13,7 @@ from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.ports import Stats
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaFigures
+from headway.core.reports import ReplicaFigures, ShapePreparation
 from headway.core.request import DenoiseShape
 
 
@@ -29,9 +29,14 @@ KEYED = GatewaySettings(
 class Studio(Painter):
     """Has a replica of every model."""
 
+    preparing: tuple[ShapePreparation, ...] = ()  # of each
+
     def stats(self) -> Stats:
         models = (MODEL, PAINTER, FILMER)
-        there = tuple(ReplicaFigures(NodeId(f"rep-{n}"), "ready", (model,)) for n, model in enumerate(models))
+        there = tuple(
+            ReplicaFigures(NodeId(f"rep-{n}"), "ready", (model,), preparing=self.preparing)
+            for n, model in enumerate(models)
+        )
         return msgspec.structs.replace(super().stats(), replicas=there)
 
 
@@ -91,4 +96,25 @@ def test_what_cannot_be_warmed_is_refused(replica: str, body: object, status: in
 def test_only_an_admin_has_sizes_warmed() -> None:
     serving = Studio()
     assert_error(asked(serving, "rep-1", {"sizes": ["64x64"]}, "sk-a"), 403, "admin_only")
+    assert serving.warmed == []
+
+
+# SPEC F8: what runs or waits to run is told, and bounded.
+def test_what_is_prepared_is_shown_and_too_much_is_refused() -> None:
+    serving = Studio()
+    serving.preparing = (ShapePreparation(96, 64, 1, 2, "running", 1, 2, 3),)
+    client = Client(build_app(serving, {MODEL: TOY}, KEYED))
+    listed = asyncio.run(client.call("GET", "/v1/replicas", None, {"authorization": "Bearer sk-root"}))
+    preparing = {
+        "size": "64x96",
+        "frames": 1,
+        "batch": 2,
+        "state": "running",
+        "slices_done": 1,
+        "slices": 2,
+        "waiting": 3,
+    }
+    assert listed.json()["data"][1]["preparing"] == [preparing]
+    serving.preparing = tuple(ShapePreparation(64, 8 * n, 1, 1, "queued", 0, 2, 0) for n in range(64))
+    assert_error(asked(serving, "rep-1", {"sizes": ["128x128"]}), 429, "queue_full")
     assert serving.warmed == []

@@ -247,21 +247,16 @@ def test_adapters_that_both_use_cost_no_preemption() -> None:
 
 
 # SPEC F6, F8
-@pytest.mark.parametrize(("first_share", "interrupts"), [(0.5, True), (1.5, False)])
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_rows_do_not_wait_for_a_shape_to_be_prepared_that_takes_longer_than_they_do(
-    first_share: float, interrupts: bool, is_warm: bool
-) -> None:
-    belief, warm = DenoiseCost(COST), [WarmShape(256, 256, 1, 2, first_ns=round(first_share * LONG_NS))]
-    belief.begin(warm)
-    if is_warm:
-        warm.append(WarmShape(64, 64, 1, 2))
+def test_rows_do_not_give_way_to_a_shape_that_has_not_run(is_warm: bool) -> None:
+    warm = [WarmShape(256, 256, 1, 2), *([WarmShape(64, 64, 1, 2)] if is_warm else ())]
     params = DiffusionParams(preempt=FREE, order=PolicyChoice("sjf"), batch_max=2)
-    painter = DiffusionMachine(params, belief, warmth=Warmth(warm))
+    painter = DiffusionMachine(params, DenoiseCost(COST), warmth=Warmth(warm))
     seq = painter.add(LONG)
     stepped(painter)
     painter.add(short())
-    assert (rows(stepped(painter))[0][0] != seq) is (interrupts or is_warm)
+    ran = [rows(stepped(painter))[0][0] for _ in range(3)]
+    assert ran == ([2, seq, seq] if is_warm else [-1, seq, seq])  # they wait for one slice
 
 
 def test_it_needs_a_belief() -> None:

@@ -6,7 +6,7 @@ from tests.unit.sched.diffusion.pictures import COST, begun, picture
 
 from headway.core.errors import RequestError
 from headway.core.reports import WarmShape
-from headway.core.request import DenoiseShape, Slo
+from headway.core.request import DenoiseShape
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
@@ -21,33 +21,12 @@ def painter(*prepared: WarmShape, **params: object) -> DiffusionMachine:
     return DiffusionMachine(replace(DiffusionParams(), **params), DenoiseCost(COST), warmth=Warmth(prepared))
 
 
-def cold_plans(machine: DiffusionMachine) -> list[tuple[int, bool]]:
-    """Pictures and coldness of each plan, to the end."""
-    found = []
-    while (plan := machine.plan()) is not None:
-        found.append((sum(row.pictures for row in plan.rows), plan.is_cold))
-        machine.done(plan.step, 1000)
-    return found
-
-
-# SPEC F8
-def test_the_first_plan_of_a_shape_that_nobody_has_seen_is_cold_and_teaches_nothing() -> None:
-    machine = painter(WarmShape(64, 64, 1, 16))
-    machine.add(picture("a", size=64))
-    machine.add(picture("b", size=128))
-    assert cold_plans(machine) == [(1, False)] * 3 + [(1, True), (1, False), (1, True)]  # and its decode
-    assert machine.warmth.told == (WarmShape(128, 128, 1, 1), WarmShape(64, 64, 1, 16))
-    cold = painter()
-    cold.add(picture("a", steps=1))
-    assert (cold_plans(cold), cold.denoise_cost) == ([(1, True)], DenoiseCost(COST).coefficients)
-
-
 # SPEC F4, F8
 def test_batches_of_a_new_shape_grow_by_one_size_after_the_other() -> None:
     machine = painter()
     for n in range(12):
         machine.add(picture(f"r{n}", steps=1))
-    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 4, 2]
+    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 4, 3]  # the first prepares
 
 
 # SPEC F4, F8
@@ -66,7 +45,7 @@ def test_a_request_for_several_pictures_meets_only_sizes_that_it_can_form() -> N
     machine = painter()
     for n in range(8):
         machine.add(picture(f"r{n}", steps=1, n=2))
-    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 2]
+    assert [len(batch) for batch in begun(machine)] == [1, 2, 3, 3]  # the first prepares
 
 
 def test_a_request_for_more_pictures_than_a_batch_is_warm_where_its_passes_are() -> None:
@@ -78,36 +57,13 @@ def test_a_request_for_more_pictures_than_a_batch_is_warm_where_its_passes_are()
 
 
 def test_a_row_that_failed_has_warmed_nothing() -> None:
-    machine = painter()
-    seq = machine.add(picture("a"))
+    machine = painter(WarmShape(64, 64, 1, 1))
+    seqs = [machine.add(picture(name)) for name in "ab"]
     plan = machine.plan()
     assert plan is not None
-    machine.done(plan.step, 1000, failed=(seq,))
-    assert machine.warmth.told == ()
-
-
-# SPEC F8
-def test_what_is_warm_goes_before_a_new_shape_for_as_long_as_that_would_take() -> None:
-    for first_us, expected in ((0, "cab"), (70, "acb"), (140, "abc")):
-        belief, warm = DenoiseCost(COST), WarmShape(64, 64, 1, 1, first_ns=first_us * 1000)
-        belief.begin([warm])
-        machine = DiffusionMachine(DiffusionParams(batch_max=1), belief, warmth=Warmth([warm]))
-        machine.add(picture("c", size=128))
-        for name in "ab":  # 32 us a step
-            machine.add(picture(name, steps=2, arrived_ns=1))
-        assert "".join(" cab"[batch[0]] for batch in begun(machine)) == expected
-        reasons = [made.reason for made in machine.take_decisions()]
-        assert sum(reason.endswith("before a shape that has not run") for reason in reasons) == expected.index("c")
-
-
-# SPEC F8
-def test_a_new_shape_with_a_deadline_waits_for_nobody() -> None:
-    belief, warm = DenoiseCost(COST), WarmShape(64, 64, 1, 1, first_ns=10**6)
-    belief.begin([warm])
-    machine = DiffusionMachine(DiffusionParams(batch_max=1), belief, warmth=Warmth([warm]))
-    machine.add(picture("c", size=128, slo=Slo(e2e_deadline_ns=10**9)))
-    machine.add(picture("a"))
-    assert begun(machine) == [[1], [2]]
+    assert len(plan.rows) == 2
+    machine.done(plan.step, 1000, failed=seqs[:1])
+    assert machine.warmth.told == (WarmShape(64, 64, 1, 1),)
 
 
 def test_a_device_without_warm_up_is_warm_for_all() -> None:
@@ -116,13 +72,15 @@ def test_a_device_without_warm_up_is_warm_for_all() -> None:
     assert warmth.told is None
 
 
-def test_shapes_met_long_ago_are_forgotten_before_those_of_the_warm_up() -> None:
+def test_shapes_used_long_ago_are_forgotten_before_those_of_the_warm_up() -> None:
     warmth = Warmth((WarmShape(64, 64, 1, 2),))
     for side in range(100):
-        warmth.ran(DenoiseShape(128, 8 * side + 8), 1)
+        warmth.prepared(DenoiseShape(128, 8 * side + 8), 1)
+        warmth.prepared(LARGE, 1)  # again and again
     assert warmth.has_run(SMALL, 2)
     assert not warmth.has_run(DenoiseShape(128, 8), 1)
-    assert warmth.has_run(DenoiseShape(128, 800), 1)
+    assert warmth.is_warm(DenoiseShape(128, 800), 1)
+    assert warmth.is_warm(LARGE, 1)
     assert len(warmth.told or ()) == 65
 
 

@@ -15,6 +15,7 @@ from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits
 from headway.sched.router import work as work_module
 from headway.sched.router.fleet_view import Replica
+from headway.cost.first_runs import preparation_ns
 from headway.sched.router.protocol import Scored
 from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of
 
@@ -84,11 +85,12 @@ def test_own_work_follows_the_request_and_what_the_replica_believes_now() -> Non
 
 
 # SPEC F2, F8
-def test_a_shape_that_has_not_run_there_takes_its_first_run_too() -> None:
+def test_a_shape_that_has_not_run_there_takes_its_preparation_too() -> None:
     work, cost = heard(), msgspec.structs.replace(COST, first_ns=777.0)
     asked = picture("req-1")
     sides = asked.height, asked.width, 1
-    for number, (warm, more_ns) in enumerate(((None, 0), ((), 777), ((WarmShape(*sides, 1),), 0)), start=2):
+    prepared_ns = 777 + preparation_ns(cost, asked.shape, 1)
+    for number, (warm, more_ns) in enumerate(((None, 0), ((), prepared_ns), ((WarmShape(*sides, 1),), 0)), start=2):
         work.hear(report("rep-a", number, denoise_cost=cost, warm=warm), 2000)
         assert own(work, asked) == left_ns(cost, asked) + more_ns
 
