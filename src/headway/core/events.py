@@ -95,12 +95,14 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
 
 class WarmAsked(msgspec.Struct, frozen=True, tag=True):
-    """Control: an operator wants shapes to be run at a replica before anybody asks for them."""
+    """Control: an operator wants shapes to be run at a replica before anybody asks for them, or they were warm before
+    it was started anew."""
 
     at_ns: Ns
     cause: str
     node: NodeId
     shapes: tuple[DenoiseShape, ...]
+    batches: tuple[int, ...] = ()  # most pictures of a pass, of each shape; empty: of its largest batch
 
 
 class DrainAsked(msgspec.Struct, frozen=True, tag=True):

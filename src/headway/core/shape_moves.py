@@ -31,3 +31,4 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     """Control -> worker: run these shapes while it has time, so that none is cold. Its reports tell (`warm`)."""
 
     shapes: tuple[DenoiseShape, ...]
+    batches: tuple[int, ...] = ()  # most pictures of a pass, of each shape; empty: of its largest batch

@@ -61,6 +61,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     pools: tuple[SizePool, ...] = ()  # of the replicas, by size, their numbers adding up; empty: each takes every size
     size: Name | None = None  # of a request that names none: WIDTHxHEIGHT; unset: first of sizes, else the pipeline's
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
+    shapes_kept: Annotated[int, msgspec.Meta(ge=0, le=64)] = 32  # others that were warm: again after a restart; 0: none
     multiple: Count = 8  # both sides are multiples of it: pixels of one latent token
     side_min: Count = 32  # pixels
     pixels_max: Count = 1 << 20  # of one picture or frame

@@ -35,6 +35,7 @@ from headway.live.long_steps import tell_long_steps
 from headway.live.meters import MemoryMeters
 from headway.live.run import CONTROL, FRONT, Live, Plan
 from headway.live.spec import DiffusionSpec, LlmSpec, ReplicaSpec
+from headway.live.warm_memory import WarmMemory
 
 if TYPE_CHECKING:
     from headway.live.jobs import JobDesk
@@ -230,12 +231,15 @@ class Running:
             address = Address(self._config.server.host, self._port, str(door))
             await self.live.start_fronts(address, gateway_settings(self._config), self._times)
         ready()
-        telling = asyncio.create_task(self._tell_long_steps())
+        models = self._config.diffusion
+        memory = WarmMemory(models, self.live.board, state_folder(), self.live.warm_again, self._tell)
+        beside = [asyncio.create_task(self._tell_long_steps()), asyncio.create_task(memory.run())]
         try:
             await self.live.run()
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _tell_long_steps(self) -> None:
         models, shutdown_s = self._config.diffusion, self._config.server.shutdown_s

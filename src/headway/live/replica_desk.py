@@ -41,3 +41,7 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
     def warm(self, replica: NodeId, shapes: tuple[DenoiseShape, ...]) -> None:
         """Have a replica run shapes while it has time."""
         self.control(lambda at_ns: WarmAsked(at_ns, "an operator asked", replica, shapes))
+
+    def warm_again(self, replica: NodeId, shapes: tuple[DenoiseShape, ...], batches: tuple[int, ...]) -> None:
+        """The same for what was warm before it started, up to so many pictures of a pass each."""
+        self.control(lambda at_ns: WarmAsked(at_ns, "it was warm before", replica, shapes, batches))

@@ -101,6 +101,7 @@ class Live:
             shape_moves=lambda: () if self.control.shapes is None else self.control.shapes.figures,
             desk=ReplicaDesk(self.front.replica_figures, self._drivers[1].feed, lambda: self.control.control.drained),
         )
+        self.warm_again = self._wiring.desk.warm_again
         self._relays = _relays(plan)
         self.relaying, self.upstreams = self._relay(plan, tell)
         self.serving.attach(self._wiring, ())  # HTTP answers while models load, for those that are ready

@@ -62,7 +62,7 @@ class ControlNode:
             case DrainAsked():
                 control.drain(event.node, event.is_draining, event.cause, at_ns)
             case WarmAsked():
-                self._out.append(Send(event.node, Prepare(event.shapes)))
+                self._out.append(Send(event.node, Prepare(event.shapes, event.batches)))
             case PeerJoined():
                 control.joined(event.node)
             case PeerLost():

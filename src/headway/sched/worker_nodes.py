@@ -270,7 +270,7 @@ class DiffusionNode:
                     case Drain() | Undrain():
                         worker.is_draining = isinstance(message, Drain)
                     case Prepare():
-                        worker.reshaping.prepare(message.shapes)
+                        worker.reshaping.prepare(message.shapes, message.batches)
                     case Reshape():
                         worker.reshaping.ask(src, message)
                     case _:

@@ -33,6 +33,8 @@ def test_what_is_to_be_warmed_goes_to_the_control_node() -> None:  # SPEC F8
     events: list[Event] = []
     desk(events).warm(REP, (DenoiseShape(64, 64),))
     assert events == [WarmAsked(7, "an operator asked", REP, (DenoiseShape(64, 64),))]
+    desk(events).warm_again(REP, (DenoiseShape(64, 64),), (2,))
+    assert events[1:] == [WarmAsked(7, "it was warm before", REP, (DenoiseShape(64, 64),), (2,))]
 
 
 def test_what_a_collector_took_is_that_of_the_incarnation_that_is_there() -> None:

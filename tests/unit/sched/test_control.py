@@ -132,6 +132,8 @@ def test_what_is_to_be_warmed_is_told_to_its_replica() -> None:  # SPEC F8
     tower, shapes = Tower(None), (DenoiseShape(64, 64), DenoiseShape(128, 96))
     told = tower.node.handle(WarmAsked(0, "an operator asked", HEAVY, shapes))
     assert told == [Send(HEAVY, Prepare(shapes))]
+    again = tower.node.handle(WarmAsked(0, "it was warm before", HEAVY, shapes, (2,)))
+    assert again == [Send(HEAVY, Prepare(shapes, (2,)))]
 
 
 def asked(tower: Tower, is_draining: bool) -> list[tuple[str, Message]]:

@@ -267,6 +267,16 @@ def test_an_idle_replica_runs_what_an_operator_asks_for_in_batches_of_every_size
     assert not easel.plans[0].is_cold
 
 
+def test_what_was_warm_before_a_restart_runs_up_to_the_batches_that_had_run() -> None:  # SPEC F8
+    easel = small_only()
+    easel.hear(CONTROL, Prepare((LARGE, SMALL), (2, 1)))
+    seen = []
+    while easel.plans:
+        seen += sizes(easel.plans)
+        easel.done()
+    assert seen == each((LARGE, 1), (LARGE, 2), (SMALL, 1))
+
+
 def test_what_an_operator_asks_for_goes_on_as_requests_come_and_go() -> None:
     easel = small_only()
     easel.machine.warmth.prepared(SMALL, 1)

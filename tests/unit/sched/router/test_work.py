@@ -13,9 +13,9 @@ from headway.core.reports import DenoiseMemory, ReplicaReport, WarmShape
 from headway.core.request import Content, Request
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits
+from headway.cost.first_runs import preparation_ns
 from headway.sched.router import work as work_module
 from headway.sched.router.fleet_view import Replica
-from headway.cost.first_runs import preparation_ns
 from headway.sched.router.protocol import Scored
 from headway.sched.router.work import KINDS_MAX, PendingWork, denoise_candidate, kind_of
 
