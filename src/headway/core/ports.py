@@ -66,6 +66,10 @@ class LlmEngine(Protocol):
         """Write KV read elsewhere by `read_blocks` of the same layout."""
         ...
 
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        """Begin `write_blocks`, in any thread; the returned call, made once and in the engine's, does the rest."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -46,6 +46,7 @@ class EngineThread:
     ) -> None:
         self._engine, self._clock, self._feed, self._span = engine, clock, feed, span
         self._loop = asyncio.get_running_loop()
+        self._bringing = asyncio.Lock()
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._handed: dict[int, tuple[StepPlan, Handed]] = {}
         self._device = StepClock()
@@ -84,6 +85,20 @@ class EngineThread:
             return self.call(lambda: function()())
         # Shielded: what the function began must be waited for, whoever still asks for it.
         return asyncio.shield(self._loop.create_task(self._awaited(self.call(function))))
+
+    def bring(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        """Call `function`, and in the engine's thread what it returned, after the plans queued by then.
+
+        On a device that works on by itself `function` is called in another thread. One comes after the other.
+        """
+        if self._launched is None:
+            return self.call(lambda: function()())
+        return asyncio.shield(self._loop.create_task(self._brought(function)))
+
+    async def _brought(self, function: Callable[[], Callable[[], T]]) -> T:
+        async with self._bringing:  # first come, first served
+            brought = self.call(await asyncio.to_thread(function))
+        return await brought
 
     async def _awaited(self, launched: "asyncio.Future[Callable[[], T]]") -> T:
         return await asyncio.to_thread(await launched)

@@ -21,7 +21,7 @@ class BlockStore(Protocol):
 
     def launch_read(self, blocks: Sequence[int]) -> Callable[[], bytes]: ...
 
-    def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None: ...
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]: ...
 
 
 class EngineCalls(Protocol):
@@ -31,6 +31,10 @@ class EngineCalls(Protocol):
 
     def fetch(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
         """As `call`, then what the function returned, where waiting for it holds up no plan."""
+        ...
+
+    def bring(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        """Call `function` where it holds up no plan, then as `call` what it returned; in the order of these calls."""
         ...
 
 
@@ -54,6 +58,7 @@ class BlockTransport:
         self._block_bytes = block_bytes
         self._outgoing: dict[TransferId, list[asyncio.Task[None]]] = {}
         self._aborted: dict[TransferId, None] = {}
+        self._unwritten: dict[tuple[TransferId, int, int], None] = {}  # until their last frame
 
     def start_copy(self, plan: CopyPlan) -> None:
         """Begin one stage."""
@@ -71,12 +76,19 @@ class BlockTransport:
 
     def arrived(self, frame: Blocks) -> None:
         """Blocks from a peer: write them, and say so after the last of the stage."""
-        written = self._engine.call(lambda: self._store.write_blocks(frame.blocks, frame.payload))
-        if frame.last:
-            written.add_done_callback(lambda future: self._written(frame, future))
+        written = self._engine.bring(partial(self._store.stage_write, frame.blocks, frame.payload))
+        written.add_done_callback(lambda future: self._written(frame, future))
 
     def _written(self, frame: Blocks, future: "asyncio.Future[None]") -> None:
-        if future.exception() is None:  # a stage that could not be written is never acknowledged; its sender times out
+        """A stage that could not be written whole is never acknowledged; its sender times out."""
+        stage = (frame.transfer, frame.stage, frame.layer)
+        if future.exception() is not None:
+            self._unwritten[stage] = None
+        if frame.last:
+            is_whole = stage not in self._unwritten
+            self._unwritten.pop(stage, None)
+            if not is_whole:
+                return
             self._feed(
                 lambda at_ns: CopyArrived(at_ns, f"blocks-{frame.src}", frame.transfer, frame.stage, frame.layer)
             )

@@ -159,6 +159,31 @@ def test_what_was_begun_is_waited_for_when_nobody_asks_any_more() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("is_asynchronous", [True, False])
+def test_what_is_brought_is_handed_over_in_the_order_of_the_calls(is_asynchronous: bool) -> None:
+    # SPEC E2
+    async def test() -> None:
+        world, order = World(Device(), is_asynchronous=is_asynchronous), list[str]()
+        may_end = threading.Event()
+
+        def slow() -> Callable[[], None]:
+            assert may_end.wait(10)
+            return lambda: order.append(f"slow in {threading.current_thread().name}")
+
+        first = world.thread.bring(slow)
+        broken = world.thread.bring(lambda: _fail)
+        second = world.thread.bring(lambda: lambda: order.append("quick"))
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.gather(first, second)
+        with pytest.raises(EngineError, match="kv"):
+            await broken
+        assert order == ["slow in engine", "quick"]
+        world.thread.close()
+
+    run(test)
+
+
 def _until(claim: Callable[[], bool]) -> None:
     while not claim():
         threading.Event().wait(0.001)

@@ -25,10 +25,10 @@ class Store:
             raise EngineError("broken")
         return lambda: bytes(blocks)
 
-    def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
         if self.is_broken:
             raise EngineError("broken")
-        self.written.append((tuple(blocks), payload))
+        return lambda: self.written.append((tuple(blocks), payload))
 
 
 class Calls:
@@ -48,6 +48,9 @@ class Calls:
         return future
 
     def fetch(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
+        return self.call(lambda: function()())
+
+    def bring(self, function: Callable[[], Callable[[], T]]) -> "asyncio.Future[T]":
         return self.call(lambda: function()())
 
 
@@ -137,6 +140,24 @@ def test_a_copy_that_cannot_be_read_is_not_ok() -> None:
         world.transport.start_copy(plan())
         events = await world.until(1)
         assert [event.ok for event in events if isinstance(event, CopyDone)] == [False]
+
+    run(test)
+
+
+def test_a_stage_whose_first_frame_cannot_be_written_is_never_acknowledged() -> None:
+    async def test() -> None:
+        world = World()
+        world.store.is_broken = True
+        world.transport.arrived(Blocks(B, A, X, 0, -1, (1,), b"a", last=False))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        world.store.is_broken = False
+        world.transport.arrived(Blocks(B, A, X, 0, -1, (2,), b"b", last=True))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert world.events == []
+        world.transport.arrived(Blocks(B, A, X, 1, -1, (3,), b"c", last=True))
+        assert [type(event) for event in await world.until(1)] == [CopyArrived]
 
     run(test)
 

@@ -115,13 +115,26 @@ class DeviceLlmEngine:
         except RuntimeError as error:
             raise EngineError(f"KV of {len(blocks)} blocks cannot be read: {error}") from error
 
-    @torch.inference_mode()
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         """Queue a write behind the steps launched so far and before those launched from here on."""
+        self.stage_write(blocks, payload)()
+
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        """Put the bytes into pinned memory, in any thread; the returned call, in the launching one, queues them."""
+        refused = f"KV of {len(blocks)} blocks cannot be written"
+
+        @torch.inference_mode()
+        def queue() -> None:
+            try:
+                begin()
+            except RuntimeError as error:
+                raise EngineError(f"{refused}: {error}") from error
+
         try:
-            self.transfers.write(blocks, payload)
+            begin = self.transfers.stage_write(blocks, payload)
         except RuntimeError as error:
-            raise EngineError(f"KV of {len(blocks)} blocks cannot be written: {error}") from error
+            raise EngineError(f"{refused}: {error}") from error
+        return queue
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -87,6 +88,10 @@ class TorchLlmEngine:
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         with torch.inference_mode():
             self._kv.write(blocks, payload)
+
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        """The CPU writes in the engine's thread."""
+        return partial(self.write_blocks, blocks, payload)
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""

@@ -65,7 +65,7 @@ class _Transfer(msgspec.Struct, eq=False):
 
 
 class KvTransfers:
-    """Queued by one thread; `end_all`, and what `read` returns, may be called from any."""
+    """Queued by one thread; `stage_write`, `end_all` and what `read` returns may be called from any."""
 
     def __init__(self, device: Device, kv: KvPool, host_slots: int) -> None:
         self._device, self._kv, self._slots = device, kv, host_slots
@@ -109,7 +109,7 @@ class KvTransfers:
         It raises EngineError when the device failed, or all transfers were ended before.
         """
         with self._begun("kv_out", blocks, (), is_awaited=True) as transfer:
-            payload = self._payload(transfer)
+            payload = self._payload(transfer.room, len(blocks))
             self._out(transfer, payload, range(len(blocks)))
 
         def wait() -> bytes:
@@ -131,14 +131,25 @@ class KvTransfers:
         return wait
 
     def write(self, blocks: Sequence[int], payload: bytes) -> None:
-        """Queue the inverse of `read`; the payload may go at once. Raises EngineError for one of another size."""
+        """Queue the inverse of `read`. Raises EngineError for a payload of another size."""
+        self.stage_write(blocks, payload)()
+
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        """Put the payload into pinned memory, in any thread; the returned call, made once, queues the write."""
+        self._kv.check_blocks(blocks)
         self._kv.check_payload(blocks, payload)
-        with self._begun("kv_in", blocks, ()) as transfer:
-            pinned = self._payload(transfer)
-            flat = np.frombuffer(payload, np.float32)
-            first, layers, *rest = self._kv.block_shape
-            pinned.numpy()[:] = flat.reshape(first, layers, len(blocks), *rest).transpose(2, 0, 1, 3, 4, 5)
-            self._in(transfer, pinned, range(len(blocks)))
+        with self._lock:
+            room = self._room()
+        first, layers, *rest = self._kv.block_shape
+        flat = np.frombuffer(payload, np.float32).reshape(first, layers, len(blocks), *rest)
+        pinned = self._payload(room, len(blocks))
+        pinned.numpy()[:] = flat.transpose(2, 0, 1, 3, 4, 5)
+
+        def queue() -> None:
+            with self._begun("kv_in", blocks, (), room=room) as transfer:
+                self._in(transfer, pinned, range(len(blocks)))
+
+        return queue
 
     def hold_step(self, touched: Callable[[], tuple[Set[int], Set[int]]]) -> None:
         """Computing that is queued from here on follows the transfers at its blocks; `touched`: reads, writes."""
@@ -163,7 +174,13 @@ class KvTransfers:
 
     @contextmanager
     def _begun(
-        self, lane: KvLane, blocks: Sequence[int], slots: Sequence[int], *, is_awaited: bool = False
+        self,
+        lane: KvLane,
+        blocks: Sequence[int],
+        slots: Sequence[int],
+        *,
+        is_awaited: bool = False,
+        room: _Room | None = None,
     ) -> Iterator[_Transfer]:
         """A transfer that is open when it was queued whole, and over when that failed."""
         self._kv.check_blocks(blocks)
@@ -172,7 +189,7 @@ class KvTransfers:
         with self._lock:
             self._collect()
             self._count += 1
-            room = self._free.pop() if self._free else _Room(self._device)
+            room = room or self._room()
             transfer = _Transfer(
                 name=f"transfer-{self._count}",
                 lane=lane,
@@ -239,9 +256,11 @@ class KvTransfers:
             if other.lane == "kv_out" and not other.blocks.isdisjoint(transfer.blocks):
                 other.room.taken.hold("kv_in")
 
-    def _payload(self, transfer: _Transfer) -> torch.Tensor:
-        count = len(transfer.index)
-        return transfer.room.payload(count * self._kv.bytes_per_block).view(count, *self._kv.block_shape)
+    def _room(self) -> _Room:
+        return self._free.pop() if self._free else _Room(self._device)
+
+    def _payload(self, room: _Room, count: int) -> torch.Tensor:
+        return room.payload(count * self._kv.bytes_per_block).view(count, *self._kv.block_shape)
 
     def _collect(self) -> None:
         """Give back what is over and nobody waits for."""

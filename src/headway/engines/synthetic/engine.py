@@ -240,6 +240,10 @@ class SyntheticEngine:
         found = self.read_blocks(blocks)
         return lambda: found
 
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        """Nothing to do before."""
+        return lambda: self.write_blocks(blocks, payload)
+
     def write_blocks(self, blocks: Sequence[int], payload: bytes) -> None:
         """Write what `read_blocks` returned elsewhere."""
         size, values = self._params.block_size, array("Q", payload)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -72,11 +73,14 @@ class Synchronous:
     names = ()
 
     def __init__(self, _device: Device, kv: KvPool, _host_slots: int) -> None:
-        self._kv, self.swap_out, self.swap_in, self.write = kv, kv.swap_out, kv.swap_in, kv.write
+        self._kv, self.swap_out, self.swap_in = kv, kv.swap_out, kv.swap_in
 
     def read(self, blocks: Sequence[int]) -> Callable[[], bytes]:
         found = self._kv.read(blocks)
         return lambda: found
+
+    def stage_write(self, blocks: Sequence[int], payload: bytes) -> Callable[[], None]:
+        return lambda: self._kv.write(blocks, payload)
 
     def hold_step(self, _touched: object) -> None:
         """Nothing is under way."""
@@ -482,6 +486,28 @@ def test_a_read_that_fails_is_an_engine_error_and_gives_everything_back(
     with pytest.raises(EngineError, match="transfer-1 failed: the device is lost at wait"):
         wait()
     assert (moves.names, moves.free) == ((), 1)
+
+
+# SPEC E2
+def test_bytes_are_staged_by_another_thread_and_written_where_they_are_queued(
+    device: StreamDevice, pool: KvPool
+) -> None:
+    moves = KvTransfers(device, pool, 4)
+    fill(pool, [1, 2], 7.0)
+    fill(pool, [2], 8.0)
+    with ThreadPoolExecutor(1) as threads:
+        queue = threads.submit(moves.stage_write, [4, 5], pool.read([1, 2])).result()
+    fill(pool, [4], 9.0)  # before the write
+    assert moves.names == ()
+    queue()
+    assert moves.read([4, 5])() == pool.read([1, 2])
+    assert len(moves.names) == 1
+
+
+def test_no_blocks_are_read_and_written_too(device: StreamDevice, pool: KvPool) -> None:
+    moves = KvTransfers(device, pool, 4)
+    moves.write([], b"")
+    assert moves.read([])() == b""
 
 
 def test_refuses_blocks_slots_and_payloads_that_do_not_fit(device: StreamDevice, pool: KvPool) -> None:
