@@ -246,8 +246,8 @@ class _Reading:
         if self.error is None and not self._is_done:
             self.error = "broken"
         tokens = 0 if self._images else self._usage.completion_tokens or len(self._times)
-        ended_ns, prompt = time.perf_counter_ns(), self._usage.prompt_tokens
-        times, images = tuple(self._times), self._images
+        times, images, prompt = tuple(self._times), self._images, self._usage.prompt_tokens
+        ended_ns = times[-1] if images else time.perf_counter_ns()  # in one piece: its first output is its end
         return Outcome(sent_ns, ended_ns, times, tokens, prompt, self.error, self.message, images=images)
 
 
