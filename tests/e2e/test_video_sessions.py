@@ -39,15 +39,16 @@ STREAMS: list["Stream"] = []  # to be closed
 class Stream:
     """One session's connection."""
 
-    def __init__(self, server: Server, model: str, **fields: object) -> None:
+    def __init__(self, server: Server, model: str, key: str | None = None, **fields: object) -> None:
         self._server = server
         STREAMS.append(self)
         self._http = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
         body = {"model": model, "prompt": "a red circle", "seed": 7, **fields}
-        self._http.request("POST", SESSIONS, json.dumps(body), {"content-type": "application/json"})
+        headers = {"content-type": "application/json"} | ({} if key is None else {"idempotency-key": key})
+        self._http.request("POST", SESSIONS, json.dumps(body), headers)
         self._answer = self._http.getresponse()
-        assert self._answer.status == 200, self._answer.read()
-        self.id = str(self.next()["id"])
+        self.refusal = "" if self._answer.status == 200 else json.loads(self._answer.read())["error"]["code"]
+        self.id = "" if self.refusal else str(self.next()["id"])
 
     def next(self) -> Event:
         """The next event; `{}`: `[DONE]`, `{"type": None}`: the stream ended without it."""
@@ -209,6 +210,19 @@ def test_who_ends_a_session_or_leaves_it_stops_the_device_within_a_step(server: 
     until(lambda: stream.steps_done(0) is not None, "its evidence is complete")
     assert (stream.steps_done(0) or 0) < STEPS
     nothing_is_held(server)
+
+
+def test_a_key_makes_a_session_once(server: Server) -> None:
+    # SPEC H5
+    left = Stream(server, SLOW, "lost")
+    assert Stream(server, SLOW, "lost").refusal == "session_open"
+    left.leave()
+    until(lambda: not json.loads(server.call(SESSIONS)[1])["data"], "it is gone")
+    again = Stream(server, SLOW, "lost")  # who lost its connection may ask again
+    deleted(server, again.id)
+    assert again.rest()[-1] == {}
+    assert Stream(server, SLOW, "lost").refusal == "session_over"
+    assert Stream(server, FAST, "lost").refusal == "idempotency_conflict"
 
 
 def test_a_chunk_whose_replica_is_killed_is_made_again_with_the_same_bytes(server: Server) -> None:

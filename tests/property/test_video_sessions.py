@@ -42,12 +42,14 @@ class Play:
             await viewer.done
             self.ended(viewer)
         await self.cinema.left_nothing()
+        assert all(answer.done() for _, answer in self.cinema.jobs.answers.values())  # no key is held
 
     async def move(self, what: str) -> None:
         projector, soon = self.cinema.projector, len(self.cinema.projector.painted) + self.draw.randrange(2)
         if what == "open":
             seconds = self.draw.choice([None, 2, 6])
-            self.viewers.append(self.cinema.watch(seconds=seconds, ahead=self.draw.randint(1, 3)))
+            headers = self.draw.choice([None, {"idempotency-key": "a"}, {"idempotency-key": "b"}])
+            self.viewers.append(self.cinema.watch(headers, seconds=seconds, ahead=self.draw.randint(1, 3)))
             await leap(self.draw.choice([0, 0, 0.1]))
         elif what == "wait":
             await leap(self.draw.choice([0.0, 0.25, 0.5, 2.0, 70.0]))
@@ -85,7 +87,7 @@ class Play:
         assert viewer.is_complete
         last = viewer.events[-1] if viewer.events else None
         if last is None:
-            assert viewer.status in (429, 503)
+            assert viewer.status in (409, 429, 503)
             return
         assert viewer.is_done is (last.get("type") == "video.session.completed")
         assert viewer.is_done is not ("error" in last)

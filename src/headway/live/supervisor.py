@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -45,6 +45,7 @@ from headway.live.wire import (
 log = logging.getLogger(__name__)
 
 _LAST_LINES = 20
+LAST_WORDS_S: Final = 2.0  # for what an ended process had sent to be read
 
 
 class Spec(Protocol):
@@ -97,6 +98,7 @@ class _Life(msgspec.Struct):
     is_ready: bool = False
     reason: str | None = None
     last_lines: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=_LAST_LINES))
+    heard: asyncio.Future[None] = msgspec.field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Supervisor:
@@ -141,6 +143,8 @@ class Supervisor:
             if life.link is not None:
                 life.link.send(Stop())
             send_signal(life.process, signal.SIGKILL)
+        if heard := [life.heard for life in lives if life.link is not None]:
+            await asyncio.wait(heard, timeout=LAST_WORDS_S)
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, *waits, return_exceptions=True)
@@ -196,6 +200,8 @@ class Supervisor:
             child.hand_over(process, spec.order(incarnation, str(self.socket), self._clock.start_ns))
             code = await process.wait()
             await relay
+            if self._stopping.is_set() and life.link is not None:
+                await asyncio.wait([life.heard], timeout=LAST_WORDS_S)
         finally:
             watch.cancel()
             relay.cancel()
@@ -251,6 +257,8 @@ class Supervisor:
             log.exception("link of %s", "a stranger" if life is None else life.node)
         finally:
             link.abort()
+            if life is not None:
+                life.heard.set_result(None)
         if life is not None and not self._stopping.is_set():
             # Its exit says more than the end of its link, when that is the cause; leave it a moment to happen.
             await asyncio.wait([asyncio.ensure_future(life.process.wait())], timeout=1.0)

@@ -4,11 +4,13 @@ from typing import Final
 
 from headway.adapters.gateway.caller import Caller
 from headway.adapters.gateway.exchange import Exchange
+from headway.adapters.gateway.job_ports import Answers, IdempotencyKey
 from headway.adapters.gateway.pictures.estimates import untold
 from headway.adapters.gateway.pictures.jobs import owner
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.schema import SessionBody
 from headway.adapters.gateway.playback.film import Film, FilmPreparer
+from headway.adapters.gateway.playback.once import Once
 from headway.adapters.gateway.playback.predicted import Predicted, predicted
 from headway.adapters.gateway.playback.run import Around, SessionRun
 from headway.adapters.gateway.tenants import Tenant
@@ -29,22 +31,26 @@ class Sessions(dict[str, SessionRun]):
 class SessionDesk:
     """Opens sessions and finds them again."""
 
-    def __init__(self, runs: Sessions, painter: PicturePreparer, around: Around) -> None:
-        self._runs, self._around = runs, around
+    def __init__(self, runs: Sessions, painter: PicturePreparer, answers: Answers, around: Around) -> None:
+        self._runs, self._around, self._once = runs, around, Once(answers)
         self._limits = around.settings.sessions
         self._preparer = FilmPreparer(around.serving, painter, self._limits)
 
-    async def play(self, exchange: Exchange, caller: Caller, body: SessionBody) -> None:
+    async def play(self, exchange: Exchange, caller: Caller, body: SessionBody, key: IdempotencyKey | None) -> None:
         """Open a session and play it to its end. Raises RequestError and CapacityError for what is refused before its
         stream begins, ClientLeft."""
         film = self._preparer.film(body, caller)
         found = self._predicted(film, needs_realtime=bool(body.require_realtime))
-        self._require_room(caller.tenant)
-        run = self._runs[film.id] = SessionRun(film, caller, exchange, self._around)
-        try:
-            await run.answer(found)
-        finally:
-            del self._runs[film.id]
+
+        async def play() -> str | None:
+            self._require_room(caller.tenant)
+            run = self._runs[film.id] = SessionRun(film, caller, exchange, self._around)
+            try:
+                return await run.answer(found)
+            finally:
+                del self._runs[film.id]
+
+        await self._once.play(caller.tenant.id, key, film.id, play)
 
     def _require_room(self, tenant: Tenant) -> None:
         limits = self._limits

@@ -12,6 +12,8 @@ from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.job_ports import Durable, Meters
 from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.pictures.bodies import digest, idempotency
+from headway.adapters.gateway.pictures.checks import Files
 from headway.adapters.gateway.pictures.prepare import PicturePreparer
 from headway.adapters.gateway.pictures.schema import SESSIONS, SessionBody, SessionChange
 from headway.adapters.gateway.playback.desk import SessionDesk, Sessions
@@ -46,7 +48,7 @@ class SessionRoutes:
             runs = Sessions()
             counts = SessionMetrics(registry, lambda: len(runs))
             around = Around(near.serving, kept.pictures, near.index, near.settings, counts)
-            self._desk = SessionDesk(runs, near.painter, around)
+            self._desk = SessionDesk(runs, near.painter, kept.answers, around)
 
     def fixed(self) -> dict[str, dict[str, Endpoint]]:
         """Endpoints of paths without an id."""
@@ -66,7 +68,8 @@ class SessionRoutes:
         near, desk = self._near, self._at(exchange)
         body = parse_body(await near.door.body(exchange), SessionBody, {})
         slo = near.settings.slo.get(SESSIONS, SloDefaults())
-        await desk.play(exchange, near.door.caller(exchange, near.door.tenant(exchange), slo), body)
+        key = idempotency(exchange, digest(SESSIONS, body, Files()))
+        await desk.play(exchange, near.door.caller(exchange, near.door.tenant(exchange), slo), body, key)
 
     async def _list(self, exchange: Exchange, _: str) -> None:
         found = self._at(exchange).listed(self._near.door.tenant(exchange))

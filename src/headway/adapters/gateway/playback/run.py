@@ -115,8 +115,9 @@ class SessionRun:
 
     # The stream
 
-    async def answer(self, predicted: Predicted | None) -> None:
-        """Play it. `predicted`: what it is believed to take. Raises ClientLeft."""
+    async def answer(self, predicted: Predicted | None) -> str | None:
+        """Play it; return why it came to its end, None where it failed. `predicted`: what it is believed to take.
+        Raises ClientLeft."""
         exchange, around, caller = self._exchange, self._around, self.caller
         exchange.own_headers = [
             (b"x-request-id", caller.public_id.encode()),
@@ -130,8 +131,13 @@ class SessionRun:
                 raise ClientLeft
             if error is not None and not exchange.started:
                 await exchange.fail(error)
+            elif error is not None:
+                await wire.finish(error_event(error))
             else:
-                await wire.finish(last_event(self._completed()) if error is None else error_event(error))
+                completed = self._completed()
+                await wire.finish(last_event(completed))
+                return completed.reason
+            return None
         except asyncio.CancelledError:
             self._close()
             if exchange.started and not exchange.finished:
