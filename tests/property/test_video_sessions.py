@@ -28,6 +28,7 @@ class Play:
         self.draw = Random(seed)
         self.cinema = Cinema(one_session(open_max=OPEN_MAX, tenant_open_max=OPEN_MAX))
         self.viewers: list[Viewer] = []
+        self.cut: list[Viewer] = []
 
     async def run(self) -> None:
         for _ in range(40):
@@ -63,8 +64,11 @@ class Play:
     async def to(self, what: str, viewer: Viewer) -> None:
         if what == "leave":
             viewer.leave()
-        elif what == "cut":
+        elif what == "cut" and viewer not in self.cut:
+            self.cut.append(viewer)  # a server stops once; what is cancelled again is a process that ends
             viewer.done.cancel()
+        elif what == "cut":
+            pass
         elif what == "pause":
             viewer.reads.clear()
         elif what == "read":

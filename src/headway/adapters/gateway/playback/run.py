@@ -140,7 +140,9 @@ class SessionRun:
             return None
         except asyncio.CancelledError:
             self._close()
-            if exchange.started and not exchange.finished:
+            if exchange.finished:
+                await exchange.abort()  # its last event still waits for it
+            elif exchange.started:
                 await exchange.last(exchange.finish(error_event(shutting_down())))
             raise
         finally:
