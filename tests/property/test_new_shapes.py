@@ -1,7 +1,7 @@
 """Drawn arrivals of warm and new shapes at one replica: no request of a warm shape waits for more slices of
 preparations than it may, and every one ends with the pictures that it would have got alone (SPEC F8)."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.sim.studios import FRONT_CONFIG, Studio
@@ -40,6 +40,7 @@ machines = st.builds(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=arrivals, params=machines, left=st.dictionaries(st.integers(0, 11), moments, max_size=3))
+@example(drawn=[(0, WARM, 4), (0, NEW[0], 1)], params=DiffusionParams(batch_max=1), left={0: 70})  # while a slice runs
 def test_no_warm_request_waits_for_more_slices_than_it_may(
     drawn: list[tuple[int, tuple[int, int], int]], params: DiffusionParams, left: dict[int, int]
 ) -> None:

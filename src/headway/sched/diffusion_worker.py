@@ -86,11 +86,16 @@ class DiffusionWorker:
         if message.saves and (stay.has_gone_on or self.machine.runs(stay.seq)):
             self.machine.save_next(stay.seq)
             stay.leave()
-        elif stay.ends is not None or (self.machine.has_open and self.machine.runs(stay.seq)):
+        elif stay.ends is not None or self._is_under_way(stay):
             stay.ends = stay.ends or message.reason
             self.machine.stop(stay.seq)
         else:  # nothing was computed here that a checkpoint would keep
             self._finish(stay, message.reason, at_ns)
+
+    def _is_under_way(self, stay: Sitting) -> bool:
+        """One of its plans is open; a slice of a preparation between two of them is not."""
+        machine = self.machine
+        return machine.has_open and not machine.preparing.is_open and machine.runs(stay.seq)
 
     def holding(self, src: NodeId, message: WhatDoYouHold) -> None:
         """Answer with what is held for that front."""

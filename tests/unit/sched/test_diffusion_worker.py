@@ -413,3 +413,16 @@ def test_a_request_that_waits_for_its_shape_is_cold_and_the_next_is_not() -> Non
         effect.message for effect in easel.last if isinstance(effect, Send) and isinstance(effect.message, Report)
     ]
     assert reports[-1].report.warm == (WarmShape(64, 64, 1, 1), WarmShape(128, 128, 1, 4))
+
+
+# SPEC F8, H6: a slice between its steps is nothing of it.
+def test_one_that_is_cancelled_while_a_slice_runs_is_over_at_once() -> None:
+    easel = Easel(DenoiseCost(COST), warmth=Warmth((WarmShape(64, 64, 1, 4),)))
+    easel.message(Submit(picture("req-1"), 1, number=1))
+    easel.message(Submit(picture("req-2", size=128), 1, number=2))
+    easel.step()  # of the first; now a slice runs
+    (finished,) = sent(easel.event(MessageArrived(100, "t", FRONT, Cancel(picture("req-1").id, 1))))
+    assert isinstance(finished, Finished)
+    assert (finished.request, finished.reason) == ("req-1", FinishReason.CANCELLED)
+    assert [*easel.step(), *easel.step()] == []
+    assert [isinstance(one, Finished) for one in [*easel.step(), *easel.step(), *easel.step()]][-1]
