@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ from headway.core.errors import ConfigError
 from headway.live.loop import run_loop
 
 EXIT_ORPHAN: Final = 75
+_LOG: Final = "%(levelname)s %(name)s: %(message)s"
+_LEVELS: Final = {name: getattr(logging, name) for name in ("WARNING", "ERROR", "CRITICAL")}
 
 
 # In the parent
@@ -32,6 +34,19 @@ async def start(module: str) -> asyncio.subprocess.Process:
         stderr=asyncio.subprocess.STDOUT,
         env=_child_environment(),
     )
+
+
+async def lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[int, str]]:
+    """What a child prints, line by line, each with the level that its log gave it; other words are INFO."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # longer than the reader's buffer, which is dropped then
+            line = b"(a line too long to show)"
+        if not line:
+            return
+        text = line.decode(errors="replace").rstrip()
+        yield _LEVELS.get(text.partition(" ")[0], logging.INFO), text
 
 
 def hand_over(process: asyncio.subprocess.Process, order: bytes) -> None:
@@ -69,7 +84,7 @@ def read_order() -> bytes:
     """Prepare the process, and return its order. SIGINT is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = logging.StreamHandler()
-    output.setFormatter(TextLines("%(levelname)s %(name)s: %(message)s"))
+    output.setFormatter(TextLines(_LOG))
     logging.basicConfig(level=logging.INFO, handlers=[output])
     length = int.from_bytes(sys.stdin.buffer.read(4), "big")
     return sys.stdin.buffer.read(length)

@@ -219,17 +219,10 @@ class Supervisor:
 
     async def _relay(self, life: _Life) -> None:
         """Pass on what the process prints; its last lines explain its death."""
-        stream = life.process.stdout
-        while stream is not None:
-            try:
-                line = await stream.readline()
-            except ValueError:  # longer than the reader's buffer, which is dropped then
-                line = b"(a line too long to show)"
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            life.last_lines.append(text)
-            log.info("%s: %s", life.node, text, extra={"replica": life.node})
+        if life.process.stdout is not None:
+            async for level, text in child.lines(life.process.stdout):
+                life.last_lines.append(text)
+                log.log(level, "%s: %s", life.node, text, extra={"replica": life.node})
 
     async def _watch(self, life: _Life) -> None:
         settings = self._settings
