@@ -38,6 +38,7 @@ def validate(file: File = None, assignments: Set = []) -> None:  # noqa: B006  t
         resolved = _resolved(file, assignments)
     except ConfigError as error:
         typer.echo(f"invalid: {error}", err=True)
+        typer.echo("Some checks need values that are right, so more may be found once these are.", err=True)
         raise typer.Exit(2) from None
     given = sum(sourced.origin != "default" for sourced in resolved.sources)
     typer.echo(f"valid: {given} value(s) given, {len(resolved.sources) - given} default(s)")

@@ -19,6 +19,7 @@ def test_validate_names_the_key_and_leaves_with_the_usage_code(tmp_path: Path) -
     result = RUN.invoke(app, ["validate", str(file)])
     assert result.exit_code == 2
     assert "did you mean `server.port`" in result.output
+    assert "more may be found" in result.output
 
 
 def test_validate_says_how_much_was_given(tmp_path: Path) -> None:

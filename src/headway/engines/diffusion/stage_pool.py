@@ -167,7 +167,7 @@ class SplitStages:
         text, encode, decode = (
             0 if pool is None else len(pool.hosts) for pool in (pools.text, pools.encode, pools.decode)
         )
-        self.where = f"{text} processes encode text, {encode} encode pictures, {decode} decode"
+        self.where = f"processes of stages: {text} text encode, {encode} VAE encode, {decode} VAE decode"
         self.encodes_max, self.decodes_max = max(1, encode), max(1, decode)
         self._counts = False
 
