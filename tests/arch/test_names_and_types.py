@@ -26,6 +26,7 @@ DRIVER_LOOPS = frozenset(
         "src/headway/live/driver.py",
         "src/headway/live/engine_thread.py",
         "src/headway/live/front_host.py",
+        "src/headway/live/jobs_table.py",  # of what is run in its thread: who asked gets the error
         "src/headway/live/link.py",  # of what a peer sends: who awaits its end gets the error
         "src/headway/live/replica_host.py",
         "src/headway/live/streams.py",  # of tokens that are taken at once: the reader gets it, as if it had taken them

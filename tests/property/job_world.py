@@ -19,6 +19,7 @@ from headway.core.job_effects import (
     FailRow,
     JobEffect,
     KeepRows,
+    ReadHooks,
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
@@ -30,6 +31,7 @@ from headway.core.job_effects import (
 from headway.core.jobs import (
     OVER,
     WAITING,
+    HooksSeen,
     JobEnded,
     JobEvent,
     JobProgressed,
@@ -51,6 +53,7 @@ from headway.core.jobs import (
 from headway.core.units import NS_PER_S, Ns, ns_from_s
 from headway.sched.jobs.node import JobNode
 from headway.sched.jobs.params import BackoffParams, JobParams
+from headway.sched.jobs.turns import Turns
 
 
 class BeginRow(msgspec.Struct, frozen=True):
@@ -271,6 +274,8 @@ class MemoryTable:
                 closed = self._close(effect, owner)
                 answer = RowClosed if closed else RowLost
                 return answer(now_ns, "table", effect.job, effect.attempt)
+            case ReadHooks():
+                return HooksSeen(now_ns, "table", ())
             case ExpireRows():
                 self.expire(effect.stored_before_ns, now_ns, owner)
                 return None
@@ -311,7 +316,8 @@ class Gateway:
 
     def __init__(self, name: str, params: JobParams) -> None:
         self.name, self.node = name, JobNode(params)
-        self.to_table: deque[JobEffect | BeginRow] = deque()
+        self.to_table: Turns[tuple[Ns, JobEffect | BeginRow]] = Turns()  # each with when it was asked for
+        self.ended: set[tuple[RequestId, int]] = set()  # attempts whose ends were asked to be written
         self.inbox: deque[JobEvent] = deque()
         self.timers: list[tuple[Ns, TimerId]] = []
         self.works: dict[RequestId, Work] = {}
@@ -334,6 +340,7 @@ class JobWorld:
         self.gateways = [self._gateway() for _ in range(gateways)]
         self.outcome: Callable[[Work], Outcome] = lambda _: Outcome("completed", device_ns=NS_PER_S, images=1)
         self.fits: Callable[[JobRow], bool] = lambda _: True  # its checkpoint, where the attempt begins
+        self.are_leases_whole = False  # however long they waited, as `TableDriver` writes them: fewer run out
         self.starts: list[tuple[str, JobRow]] = []
         self.saved: dict[RequestId, int] = {}
         self.still: set[str] = set()  # gateways that stand still: late, not dead
@@ -360,6 +367,14 @@ class JobWorld:
                 del self.open[place]
         self.gateways[self.gateways.index(gateway)] = self._gateway()
 
+    def ask(self, gateway: Gateway, effect: JobEffect | BeginRow) -> None:
+        """It waits for the table. A heartbeat passes what waits, and so never waits behind its own attempt's end."""
+        if isinstance(effect, CompleteRow | FailRow | RequeueRow | SpareRow):
+            gateway.ended.add((effect.job, effect.attempt))
+        is_beat = isinstance(effect, KeepRows)
+        assert not (is_beat and gateway.ended.intersection(places(effect)))
+        gateway.to_table.put((self.now_ns, effect), is_beat)
+
     def feed(self, gateway: Gateway) -> None:
         """Let a node see its next event."""
         event = msgspec.structs.replace(gateway.inbox.popleft(), at_ns=self.now_ns)
@@ -370,7 +385,7 @@ class JobWorld:
                     assert effect.row.begun == self.saved.get(effect.row.job, 0), "starts from its last checkpoint"
                     assert effect.row.job not in gateway.works
                     gateway.works[effect.row.job] = Work(effect.row, effect.save_every)
-                    gateway.to_table.append(BeginRow(effect.row.job, effect.row.attempt))
+                    self.ask(gateway, BeginRow(effect.row.job, effect.row.attempt))
                 case StopJob() if effect.job in gateway.works:  # else its end is on its way
                     work = gateway.works[effect.job]
                     work.is_stopped, work.saves = True, effect.saves and not work.is_stopped
@@ -379,11 +394,13 @@ class JobWorld:
                 case WakeAt():
                     gateway.timers.append((effect.at_ns, effect.timer))
                 case _:
-                    gateway.to_table.append(effect)
+                    self.ask(gateway, effect)
 
     def serve(self, gateway: Gateway, is_answered: bool = True, is_done: bool = True) -> None:
         """Let the table do the next thing that a node asked for; it may not answer, and may have done it."""
-        effect = gateway.to_table.popleft()
+        asked_ns, effect = gateway.to_table.take()
+        if self.are_leases_whole and isinstance(effect, KeepRows | ClaimRow | SaveCheckpoint):
+            effect = msgspec.structs.replace(effect, until_ns=effect.until_ns + self.now_ns - asked_ns)
         if isinstance(effect, FailRow) and effect.state == "lost" and is_done:
             self._check_lost(effect)
         answer = self.table.perform(effect, gateway.name, self.now_ns) if is_done else None

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.job_world import JobWorld, job_row
@@ -120,6 +121,34 @@ def test_twenty_jobs_before_a_table_that_takes_longer_than_a_third_of_a_lease_ar
     ends = {(stored.state, stored.completions) for stored in world.table.rows.values()}
     assert ends == {("completed", 1)}
     assert {stored.row.attempt for stored in world.table.rows.values()} == {1}  # nothing was done twice
+
+
+# SPEC H3
+@pytest.mark.parametrize(("table_s", "lease_s", "most"), [(0.25, 2.0, 20), (0.5, 2.0, 30), (1.0, 15.0, 20)])
+def test_two_gateways_before_a_slow_table_do_little_twice(table_s: float, lease_s: float, most: int) -> None:
+    """Twenty jobs, each statement takes `table_s` of its gateway's table thread: heartbeats that wait behind claims and
+    ends (269 attempts by 400 s in the second row, and no job done), or a look for webhooks that is asked again before
+    it is answered (none done in the last row), let leases run out. `most`: attempts of all jobs."""
+    params = JobParams(running_max=20, lease_s=lease_s, progress_s=min(1.0, 0.3 * lease_s), poll_s=1.0)
+    world = JobWorld(random.Random(1), 2, params)
+    world.are_leases_whole = True
+    for number in range(20):
+        world.store(job_row(number))
+    for tick in range(1, 8_000):
+        world.now_ns += NS_PER_S // 20
+        for gateway in world.gateways:
+            world.fire(gateway)
+            if gateway.to_table and tick % round(20 * table_s) == 0:
+                world.serve(gateway)
+            while gateway.inbox:
+                world.feed(gateway)
+            if gateway.works and tick % 10 == 0:
+                world.work(gateway)
+        if world.is_over():
+            break
+    ends = [(stored.state, stored.completions) for stored in world.table.rows.values()]
+    assert ends == [("completed", 1)] * 20
+    assert sum(stored.row.attempt for stored in world.table.rows.values()) <= most
 
 
 @settings(max_examples=60, deadline=None)

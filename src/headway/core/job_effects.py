@@ -140,7 +140,7 @@ class StopJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadHooks(msgspec.Struct, frozen=True, tag=True):
-    """Table: the first `limit` messages that are due. Answer: HooksSeen."""
+    """Table: the first `limit` messages that are due. Answer: HooksSeen, also of none."""
 
     limit: int
 

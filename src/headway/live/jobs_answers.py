@@ -67,7 +67,7 @@ class AnswerDesk:
             await self._sleep(RENEW_S)
             until_ns, keys = self._now_ns() + ns_from_s(HELD_S), tuple(self._open)
             try:
-                await self._tables.ask(partial(self._tables.answers.renew, keys, until_ns))
+                await self._tables.ask(partial(self._tables.answers.renew, keys, until_ns), is_beat=True)
             except CapacityError as error:
                 log.warning("%d idempotency keys are not renewed: %s", len(keys), error)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -52,6 +53,7 @@ from headway.core.jobs import (
 )
 from headway.core.units import Ns, s_from_ns
 from headway.live.jobs_settings import JobSettings
+from headway.sched.jobs.turns import Turns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,11 +67,14 @@ TableEffect = (
 
 
 class Tables:
-    """Every table of one database, and the one thread that they are used from: in order, beside the event loop."""
+    """Every table of one database, and the one thread that they are used from, beside the event loop: in order, but
+    for heartbeats, which go first (`Turns`)."""
 
     def __init__(self, settings: JobSettings, owner: str) -> None:
         """Opens the database. Raises ConfigError."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jobs")
+        self._lock = threading.Lock()
+        self._turns: Turns[Callable[[], None]] = Turns()
         retention = Retention(settings.keep_ns, settings.answers_ns)
         self.database = self._thread.submit(Database, settings.database_url).result()
         self.node = NodeTable(self.database, owner, retention)
@@ -81,14 +86,35 @@ class Tables:
         self.usage = UsageTable(self.database)
         self.outbox = Outbox(self.database)
 
-    def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run it in the thread; what was begun is done wholly, whether or not somebody still waits."""
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+    def ask(self, work: Callable[[], T], is_beat: bool = False) -> asyncio.Future[T]:
+        """Run it in the thread; what was begun is done wholly, whether or not somebody still waits. `is_beat`: a
+        heartbeat, which passes others. Raises RuntimeError after `close`."""
+        loop, done = asyncio.get_running_loop(), Future[T]()
+        with self._lock:
+            self._thread.submit(self._next)
+            self._turns.put(lambda: _run(work, done), is_beat)
+        return asyncio.wrap_future(done, loop=loop)
+
+    def _next(self) -> None:
+        with self._lock:
+            run = self._turns.take()
+        run()
 
     def close(self) -> None:
         """What was asked for is done first."""
         self._thread.submit(self.database.close)
         self._thread.shutdown()
+
+
+def _run(work: Callable[[], T], done: Future[T]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(result)
 
 
 class TableDriver:
@@ -102,7 +128,7 @@ class TableDriver:
     def perform(self, effect: TableEffect) -> None:
         """Begin it; the answer is fed when it is there."""
         asked_ns, starting = self._now_ns(), self.starting()
-        future = self._tables.ask(lambda: self._do(effect, asked_ns, starting))
+        future = self._tables.ask(lambda: self._do(effect, asked_ns, starting), isinstance(effect, KeepRows))
         future.add_done_callback(lambda done: self._done(effect, done))
 
     def _done(self, effect: TableEffect, done: "asyncio.Future[Callable[[Ns], JobEvent] | None]") -> None:
@@ -135,7 +161,7 @@ class TableDriver:
                 return None
             case ReadHooks():
                 due = outbox.due(effect.limit, now_ns)
-                return (lambda at_ns: HooksSeen(at_ns, "table", due)) if due else None
+                return lambda at_ns: HooksSeen(at_ns, "table", due)
             case ClaimHook():
                 hook = outbox.claim(effect.hook, effect.attempt, effect.until_ns, now_ns)
                 if hook is None:
@@ -211,7 +237,9 @@ def _unanswered(effect: TableEffect) -> Callable[[Ns], JobEvent] | None:
             return lambda at_ns: RowsWatched(at_ns, "no answer")
         case ClaimHook():
             return lambda at_ns: HookLost(at_ns, "no answer", effect.hook)
-        case ExpireRows() | ReadHooks() | PostponeHook() | CloseHook():
+        case ReadHooks():
+            return lambda at_ns: HooksSeen(at_ns, "no answer", ())
+        case ExpireRows() | PostponeHook() | CloseHook():
             return None  # they come again: by timer, or when the claim of the message is over
         case _:
             return lambda at_ns: RowUnknown(at_ns, "no answer", effect.job, effect.attempt)

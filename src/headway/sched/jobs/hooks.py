@@ -18,19 +18,27 @@ class Hooks:
     def __init__(self, params: HookParams, out: list[JobEffect]) -> None:
         self._params, self._out = params, out
         self._open: dict[str, int] = {}  # claimed or being claimed -> attempt
+        self._is_reading = False
         self._hold_ns = ns_from_s(params.timeout_s) + _MARGIN_NS
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def poll(self) -> None:
+        """Look from time to time, not faster than the table answers."""
+        if not self._is_reading:
+            self.read()
+
     def read(self) -> None:
         """Look for due messages while there is room to send them."""
         room = self._params.in_flight_max - len(self._open)
         if room > 0:
+            self._is_reading = True
             self._out.append(ReadHooks(room))
 
     def seen(self, rows: tuple[HookRow, ...], at_ns: Ns) -> None:
         """Claim what is due."""
+        self._is_reading = False
         for row in rows:
             if len(self._open) < self._params.in_flight_max and row.hook not in self._open:
                 self._open[row.hook] = row.attempt + 1

@@ -166,7 +166,7 @@ class JobNode:
                 self._out.append(ClaimRow(job, attempt, at_ns + self.runs.lease_ns))
             self._unanswered.clear()
             self._read()
-            self._hooks.read()
+            self._hooks.poll()
             self._wake(POLL, at_ns, self._params.poll_s)
         elif timer == SWEEP and self._is_open:
             self._out.append(ExpireRows(at_ns - round(self._params.wait_hours_max * _HOUR_NS)))

@@ -17,6 +17,7 @@ from headway.core.job_effects import (
     KeepRow,
     KeepRows,
     PostponeHook,
+    ReadHooks,
     ReadRows,
     RequeueRow,
     SaveCheckpoint,
@@ -488,6 +489,15 @@ def test_a_webhook_is_tried_again_later_until_it_is_given_up() -> None:
     waits = [only(hook(opened(params), k, 503), PostponeHook)[0].not_before_ns / S for k in (1, 2, 3)]
     assert [2.5 <= waits[0] <= 5, 5 <= waits[1] <= 10, 10 <= waits[2] <= 20] == [True] * 3
     assert [close.is_delivered for close in only(hook(opened(params), 4, None), CloseHook)] == [False]
+
+
+# SPEC H3
+def test_a_look_for_webhooks_is_not_asked_again_before_it_is_answered() -> None:
+    """Before a table slower than `poll_s` they would fill its thread, and no heartbeat came through."""
+    node = opened()  # which looks
+    assert not only(node.handle(TimerFired(S, "timer", POLL)), ReadHooks)
+    node.handle(HooksSeen(S, "table", ()))
+    assert only(node.handle(TimerFired(2 * S, "timer", POLL)), ReadHooks)
 
 
 def test_a_webhook_that_was_taken_or_is_unwanted_is_closed() -> None:
