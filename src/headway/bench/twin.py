@@ -16,7 +16,7 @@ from headway.core.events import RequestArrived
 from headway.core.ids import NodeId, RequestId
 from headway.core.request import LlmRequest, Slo
 from headway.core.units import Ns
-from headway.live.assemble import Recipe, worker_config
+from headway.live.assemble import REPORT_SLACK_NS, Recipe, worker_config
 from headway.live.config import Config
 from headway.live.eventlog import read_log
 from headway.sim.driver import Machine, SimParams
@@ -80,6 +80,9 @@ def fleet_params(config: Config, recipes: Sequence[Recipe], costs: Overheads) ->
         worker=worker_config(llm),
         migration=config.fleet.migration,
         belief=llm.cost,
+        warm_up={recipe.spec.node: recipe.steps for recipe in recipes},
+        listeners=recipe.spec.listeners,
+        report_slack_ns=REPORT_SLACK_NS,
         sim=SimParams(network=NetworkParams(latency_ns=min(costs.submit_ns, costs.tokens_ns)), log=True),
     )
 

@@ -1,6 +1,6 @@
 """A simulated fleet from one struct: a front, LLM replicas with their own truth, and the workload that hits them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -10,8 +10,9 @@ from headway.core.ids import ModelId, NodeId
 from headway.core.ports import Node
 from headway.core.reports import DenoiseCoefficients
 from headway.core.request import Request
+from headway.core.units import Ns
 from headway.cost.diffusion_belief import DenoiseCost
-from headway.cost.llm import StepCost, StepCostParams
+from headway.cost.llm import MeasuredStep, StepCost, StepCostParams
 from headway.engines.synthetic.engine import SyntheticEngine, SyntheticParams
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
@@ -45,6 +46,9 @@ class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     diffusion: DiffusionParams = DiffusionParams()
     denoise: DenoiseCoefficients | None = None  # what they believe of their work at first; unset: nothing, ever
     belief: StepCostParams = StepCostParams()
+    warm_up: Mapping[NodeId, tuple[MeasuredStep, ...]] = msgspec.field(default_factory=dict)  # what each has measured
+    listeners: tuple[NodeId, ...] = (FRONT, CONTROL)  # of the LLM replicas' reports
+    report_slack_ns: Ns = 0  # of `Membership`
     truth: LinearTruth = LinearTruth()
     sim: SimParams = SimParams()
 
@@ -87,9 +91,13 @@ class Fleet:
         belief = params.belief
         if not belief.kv_bytes_per_block:  # a size of the engine, known after load; not something to believe
             belief = msgspec.structs.replace(belief, kv_bytes_per_block=limits.kv_bytes_per_block)
-        machine = LlmMachine(params.llm, limits, StepCost(belief), replica)
-        member = Membership(replica, incarnation, (FRONT, CONTROL), CONTROL)
-        return WorkerNode(member, machine, limits, params.worker, params.group)
+        cost, measured = StepCost(belief), params.warm_up.get(replica, ())
+        cost.begin(measured)
+        machine = LlmMachine(params.llm, limits, cost, replica)
+        member = Membership(replica, incarnation, params.listeners, CONTROL, params.report_slack_ns)
+        node = WorkerNode(member, machine, limits, params.worker, params.group)
+        node.worker.rates.begin(measured)
+        return node
 
     def build_painter(self, replica: NodeId, incarnation: int) -> DiffusionNode:
         """Build a diffusion replica's node as the simulation does, for a replay."""
