@@ -61,6 +61,7 @@ class _Replica:
         self.asked_of = 0  # incarnation
         self.seen: set[Sides] = set()  # of those asked for: it has told that they are to be prepared
         self.written: tuple[Remembered, ...] | None = None
+        self.failure = ""  # of the last write
 
 
 class WarmMemory:
@@ -100,7 +101,7 @@ class WarmMemory:
         kept = tuple(replica.shapes.values())
         if kept != replica.written:
             replica.written = kept
-            self._write(node, _File(1, model.name, kept))
+            self._write(node, replica, _File(1, model.name, kept))
 
     def _wake(self, node: NodeId, model: DiffusionSettings, replica: _Replica) -> None:
         """Ask for all of it, used last first."""
@@ -154,7 +155,8 @@ class WarmMemory:
         others = [one for one in makes if one.sides not in _configured(model)]
         return others[-model.shapes_kept :]
 
-    def _write(self, node: NodeId, said: _File) -> None:
+    def _write(self, node: NodeId, replica: _Replica, said: _File) -> None:
+        """A failure is told once, until a write goes well."""
         path = self._path(node)
         partial = path.with_suffix(".partial")
         try:
@@ -162,7 +164,11 @@ class WarmMemory:
             partial.write_bytes(msgspec.json.encode(said))
             os.replace(partial, path)
         except OSError as error:
-            self._tell(node, f"its warm shapes will not be known after a restart: {error}")
+            if replica.failure != f"{error}":
+                self._tell(node, f"its warm shapes will not be known after a restart: {error}")
+            replica.failure = f"{error}"
+        else:
+            replica.failure = ""
 
     def _path(self, node: NodeId) -> Path:
         return self._folder / f"{node}.json"

@@ -125,11 +125,15 @@ def test_what_the_model_does_not_make_any_more_is_told_and_left_out(tmp_path: Pa
     assert again.said == [f"{tmp_path}/warm/rep-0.json: 128x64 is not warmed, flux does not make it any more"]
 
 
-def test_a_folder_that_takes_no_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_takes_no_file_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "warm").write_text("")
     server = Server(tmp_path)
     server.tells(WIDE)
     assert server.said[-1].startswith("its warm shapes will not be known after a restart: ")
+    said = len(server.said)
+    server.tells(WIDE, TALL)
+    server.tells(TALL, WIDE)
+    assert len(server.said) == said
 
 
 def test_it_looks_once_more_at_the_end(tmp_path: Path) -> None:
