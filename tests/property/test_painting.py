@@ -96,6 +96,26 @@ def test_every_request_ends_once_with_its_own_pictures(
     judge(studio.run(wanted), wanted)
 
 
+def test_a_fault_in_a_preparation_costs_one_try_of_one_request() -> None:  # SPEC F8
+    studio = world(DiffusionParams(batch_max=1), ())
+    wanted = [
+        DiffusionRequest(RequestId(f"req-{n}"), TenantId("a"), ModelId(MODEL), 4, 256, 256, 10 * n, 0) for n in range(6)
+    ]
+    for node in REPLICAS:
+        fail(studio, node)
+    judge(studio.run(wanted), wanted)
+    ends = [studio.streams[one.id].end for one in wanted]
+    assert [end.reason for end in ends if end is not None] == [FinishReason.STOP] * 6
+    assert [n for n, one in enumerate(wanted) if "retry" in kinds(studio, one)] == [0]
+
+
+def kinds(studio: Studio, request: DiffusionRequest) -> set[str]:
+    """Of the decisions about it."""
+    evidence = studio.streams[request.id].evidence
+    assert evidence is not None
+    return {decision.kind for decision in evidence.decisions}
+
+
 @pytest.mark.parametrize("order", ["sjf", "least_slack", "drr"])
 def test_a_crowded_hour_with_a_death_every_minute(order: str) -> None:  # vllm-omni PR#2729
     rng = Random(f"crowd-{order}")

@@ -183,7 +183,13 @@ class Recovery:
         self._watch.fired()
         for tracked in list(self.book.requests.values()):
             owner = None if tracked.owner is None else self.dispatch.router.replicas.get(tracked.owner)
-            silent_ns = self._watch.silent_for(tracked, at_ns, 0 if owner is None else owner.work.told_ns)
+            report = None if owner is None else owner.report
+            silent_ns = self._watch.silent_for(
+                tracked,
+                at_ns,
+                0 if owner is None else owner.work.told_ns,
+                is_preparing=report is not None and bool(report.preparing),
+            )
             if silent_ns is not None:
                 self._silent(tracked, silent_ns, at_ns)
         if any(tracked.owner is not None for tracked in self.book.requests.values()):

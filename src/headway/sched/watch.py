@@ -20,6 +20,7 @@ class Silence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_token_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0  # after a dispatch without any answer to it
     replica_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0  # of a replica of ours that streams, about anything at all
     stop_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0  # who is told to stop is waited for; pictures: + 2 x its work
+    preparing_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0  # more, while the replica prepares a shape
 
 
 class Watch:
@@ -31,7 +32,7 @@ class Watch:
         self.guard, self.budget, self.hedging = guard, budget, hedging
         self.heard: dict[NodeId, Ns] = {}
         self._first_ns, self._replica_ns = ns_from_s(silence.first_token_s), ns_from_s(silence.replica_s)
-        self._stop_ns = ns_from_s(silence.stop_s)
+        self._stop_ns, self._preparing_ns = ns_from_s(silence.stop_s), ns_from_s(silence.preparing_s)
         self._interval_ns = max(1, min(self._first_ns, self._replica_ns, self._stop_ns) // 8)
         self._out = out
         self._is_armed = False
@@ -63,12 +64,13 @@ class Watch:
         """The timer is gone."""
         self._is_armed = False
 
-    def silent_for(self, tracked: Tracked, at_ns: Ns, work_ns: Ns) -> Ns | None:
+    def silent_for(self, tracked: Tracked, at_ns: Ns, work_ns: Ns, *, is_preparing: bool = False) -> Ns | None:
         """How long its owner has owed a word that should have come; None: it may still take its time.
 
         `work_ns`: what a diffusion replica had to do when it was last heard. It says nothing while denoise steps run,
         and pictures may wait for a video: silence counts from when twice that should be over. One that is told to stop
-        goes on with its step, and says then what that took.
+        goes on with its step, and says then what that took. `is_preparing`: it ran a shape for the first time, which
+        nobody can foresee before one has been met; its own watchdog ends what is stuck.
         """
         owner = tracked.owner
         if owner is None:
@@ -78,6 +80,7 @@ class Watch:
             since_ns, limit_ns = tracked.stopped_ns, self._stop_ns + (2 * work_ns if is_diffusion else 0)
         elif is_diffusion:
             since_ns, limit_ns = max(self.heard.get(owner, 0), tracked.sent_ns), self._first_ns + 2 * work_ns
+            limit_ns += self._preparing_ns if is_preparing else 0
         elif not tracked.is_streaming:
             since_ns, limit_ns = tracked.sent_ns, self._first_ns
         elif isinstance(tracked.request, LlmRequest):

@@ -12,7 +12,7 @@ from headway.core.events import ClientGone
 from headway.core.evidence import EvidenceRecord, WorkerMarks
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId, TransferId
 from headway.core.messages import Begun, Cancel, Finished, Probed, Refused, Reserve, Reserved, TakeOver, TakeOverAck
-from headway.core.reports import DenoiseCoefficients
+from headway.core.reports import DenoiseCoefficients, ShapePreparation
 from headway.core.request import FinishReason, LlmRequest, Slo, TextRequest
 from headway.core.units import NS_PER_S
 from headway.sched.config import RouteConfig
@@ -409,8 +409,8 @@ def test_requests_of_others_that_wait_at_every_upstream_do_not_keep_ours_out() -
 # Silence
 
 
-def silent(first_token_s: float = 8, replica_s: float = 8, stop_s: float = 8) -> FrontConfig:
-    return FrontConfig(patience=Patience(silence=Silence(first_token_s, replica_s, stop_s)))
+def silent(first_token_s: float = 8, replica_s: float = 8, stop_s: float = 8, preparing_s: float = 0) -> FrontConfig:
+    return FrontConfig(patience=Patience(silence=Silence(first_token_s, replica_s, stop_s, preparing_s)))
 
 
 def test_a_replica_without_first_token_loses_the_request() -> None:  # dynamo#13088
@@ -472,6 +472,23 @@ def test_a_diffusion_replica_may_be_silent_for_twice_its_work_and_a_while() -> N
     desk.fire("watch")
     assert cancels(desk) == [(owner, 1)]
     assert len(targets(desk)) == 1
+
+
+def test_a_replica_that_prepares_a_shape_may_be_silent_for_longer() -> None:  # SPEC F8, A11
+    desk = Desk(silent(preparing_s=30))
+    cost, cold = DenoiseCoefficients(0.0, 0.0, 1e9, 0.0), picture("req-1", steps=5, size=16, model=ModelId("m"))
+    for node in ("rep-a", "rep-b"):
+        desk.report(node, role="diffusion", model="m", denoise_cost=cost)
+    desk.arrive(cold)
+    ((owner, _),) = targets(desk)
+    shape = ShapePreparation(16, 16, 1, 1, "running", done=0, slices=2, waiting=1)
+    desk.report(owner, role="diffusion", model="m", denoise_cost=cost, preparing=(shape,))
+    desk.now_ns = (8 + 30) * NS_PER_S - 1
+    desk.fire("watch")
+    assert (cancels(desk), targets(desk)) == ([], [])
+    desk.now_ns += 60 * NS_PER_S
+    desk.fire("watch")
+    assert cancels(desk) == [(owner, 1)]
 
 
 def test_a_relayed_stream_is_watched_by_who_relays_it() -> None:

@@ -225,7 +225,9 @@ class Preparing:
         self._warmth.prepared(*task.key)
 
     def fail(self) -> list[int]:
-        """The engine has lost all that it held; return those that waited for the slice that failed with it."""
+        """The engine has lost all that it held. Return who is over with it: one of those that waited for the slice that
+        failed, as its own plan would have been. For the others it begins anew: to send all away at once would open a
+        breaker for one fault."""
         task, is_open, self._open = self._task, self._open is not None, None
         if task is None:
             return []
@@ -234,7 +236,7 @@ class Preparing:
             self._task = None
             return []
         self._end(task)
-        return [seq for seq, item in self._waits.items() if self._is_for(task, item)]
+        return [seq for seq, item in self._waits.items() if self._is_for(task, item)][:1]
 
     def make_way(self) -> list[int]:
         """Give up what the engine holds, for a request that has no room beside it; return what the engine forgets. The
