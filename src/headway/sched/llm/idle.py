@@ -19,10 +19,16 @@ class IdleBlocks:
         return self.size
 
     def __iter__(self) -> Iterator[int]:
-        block = self._next[self._end]
-        while block != self._end:
-            yield block
-            block = self._next[block]
+        return iter(self.blocks())
+
+    def blocks(self) -> list[int]:
+        """All that are in. O(blocks)."""
+        after, end, found = self._next, self._end, []
+        block = after[end]
+        while block != end:
+            found.append(block)
+            block = after[block]
+        return found
 
     def extend(self, blocks: Sequence[int]) -> None:
         """Add at the end, in this order, blocks that are not in."""

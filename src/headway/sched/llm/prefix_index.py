@@ -1,6 +1,7 @@
 """Which block holds which content: the prefix index of one pool (SPEC B2)."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -52,6 +53,10 @@ class PrefixIndex:
         """Hashes and blocks."""
         for home in self._dicts:
             yield from home.items()
+
+    def blocks(self) -> Iterator[int]:
+        """Blocks."""
+        return chain.from_iterable(home.values() for home in self._dicts)
 
     def is_alive(self, content: Identity) -> bool:
         """A content that left the index can never be reached again, nor can what hangs on it."""

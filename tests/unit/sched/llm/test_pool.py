@@ -18,9 +18,9 @@ def raw(tokens: tuple[int, ...]) -> bytes:
     return array("I", tokens).tobytes()
 
 
-def fill(pool: BlockPool, tokens: tuple[int, ...], *, root: bytes = ROOT, step: int = 1) -> list[int]:
+def fill(pool: BlockPool, tokens: tuple[int, ...], *, root: bytes = ROOT, step: int = 1, size: int = SIZE) -> list[int]:
     """Take blocks for `tokens` and register them as written by `step`."""
-    keys, content = block_hashes(root, tokens, SIZE), raw(tokens)
+    keys, content = block_hashes(root, tokens, size), raw(tokens)
     blocks = pool.take(len(keys))
     parent: int | bytes = root
     for i in range(len(keys)):
