@@ -29,7 +29,15 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 UNITS: Final = ("tests/unit/core", "tests/unit/cost", "tests/unit/sched")
 RING: Final = (*UNITS, "tests/sim", "tests/property")
 SERVERS: Final = ("tests/e2e", "tests/integration")
-COMMON: Final = (("tests/unit/engines",), ("tests/unit/adapters",), ("tests/unit/bench", "tests/unit/cli"))
+OTHERS: Final = ("tests",)  # but what has a job of its own
+COMMON: Final = (  # the longest first, none so long that a lane waits for another at the end
+    ("tests/unit/engines/diffusion",),
+    OTHERS,
+    ("tests/unit/engines/llm",),
+    ("tests/unit/bench",),
+    ("tests/unit/cli",),
+    ("tests/unit/adapters",),
+)
 TYPES: Final = (("mypy",), ("mypy", "--explicit-package-bases", "tools"))
 QUIET: Final = ("-q", "-p", "no:cacheprovider", "--durations=5", "--durations-min=3")
 MARKS: Final = "not slow and not device and not peer"
@@ -82,9 +90,10 @@ def plan(types: bool) -> tuple[list[Job], list[Job], deque[Job]]:
     live = [job for folder in SERVERS for job in jobs(folder, (folder,))]
     checks = [Job(" ".join(words), (sys.executable, "-m", *words)) for words in TYPES] if types else []
     ring = [*jobs("the ring", RING), *jobs("the ring's units, under hash seed 1", UNITS, hash_seed=1)]
-    shared = [job for folders in COMMON for job in jobs(" ".join(folders), folders)]
-    others = [f"--ignore={folder}" for folders in (RING, SERVERS, *COMMON) for folder in folders]
-    return live, [*checks, *ring], deque([*shared, Job("all others", tuple(command(*QUIET, *others, "tests")))])
+    rest = [f"--ignore={folder}" for folders in (RING, SERVERS, *COMMON) for folder in folders if folders != OTHERS]
+    others = Job("all others", tuple(command(*QUIET, *rest, *OTHERS)))
+    shared = [[others] if folders == OTHERS else jobs(" ".join(folders), folders) for folders in COMMON]
+    return live, [*checks, *ring], deque(job for some in shared for job in some)
 
 
 class Lane:
