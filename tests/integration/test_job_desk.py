@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -731,6 +731,41 @@ def test_nothing_is_left_of_a_job_that_is_deleted_while_its_outputs_are_stored(t
         await stored.wait()
         await rig.until(_is(lambda: not rig.objects()), "they are deleted again")
         assert not await rig.jobs.delete("video_1", TENANT)
+
+    on_desk(tmp_path, test)
+
+
+def test_a_job_that_is_taken_while_its_outputs_are_stored_keeps_its_checkpoints(tmp_path: Path) -> None:
+    """SPEC H3: whoever goes on with it needs them."""
+
+    async def test(rig: Rig) -> None:
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+        put, delete, deleted = rig.store.put, rig.store.delete, list[str]()
+
+        async def slowly(key: str, body: bytes) -> None:
+            if key.endswith("/video-0"):
+                arrived.set()
+                await go_on.wait()
+            await put(key, body)
+
+        async def noted(keys: Sequence[str]) -> None:
+            deleted.extend(keys)
+            await delete(keys)
+
+        rig.store.put = slowly  # type: ignore[method-assign]  # an object store that is slow at the wrong moment
+        await rig.jobs.create(rig.new("video_1"))
+        await arrived.wait()
+        saved = {name for name in rig.objects() if "/checkpoint-" in name}
+        assert saved
+        rig.store.delete = noted  # type: ignore[method-assign]
+        await rig.durable.queue.hold(None, "stop")
+        go_on.set()
+        await rig.until(_is(lambda: rig.desk._node.is_idle and not rig.desk._runs._cleaning), "it is tidied up")
+        assert not saved.intersection(deleted)
+        await rig.durable.queue.release(None)
+        view = await rig.over("video_1")
+        assert (view.status, view.restarts) == ("completed", 0)
+        assert [request.begun > 0 for request in rig.painter.submitted] == [False, True]
 
     on_desk(tmp_path, test)
 

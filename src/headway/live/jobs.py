@@ -23,7 +23,16 @@ from headway.core.errors import CapacityError
 from headway.core.events import TimerFired
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, RequestId
-from headway.core.job_effects import JobEffect, RequeueRow, SaveCheckpoint, SendHook, StartJob, StopJob, SweepObjects
+from headway.core.job_effects import (
+    JobEffect,
+    RequeueRow,
+    SaveCheckpoint,
+    SendHook,
+    SpareRow,
+    StartJob,
+    StopJob,
+    SweepObjects,
+)
 from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
 from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.live.clock import Clock, unix_s
@@ -185,6 +194,8 @@ class JobDesk:
             self._saved[effect.job] = effect.done
         elif isinstance(effect, RequeueRow):
             self._handed[effect.job] = 0 if effect.forgets else self._saved.get(effect.job, 0)
+        elif isinstance(effect, SpareRow):
+            self._runs.over(effect)
         match effect:
             case StartJob():
                 self._saved[effect.row.job] = effect.row.begun

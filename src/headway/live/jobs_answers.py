@@ -5,10 +5,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from headway.adapters.gateway.job_ports import Held, IdempotencyKey
-from headway.adapters.jobs.answers import InUse
+from headway.adapters.jobs.answers import InUse, conflict
 from headway.core.errors import CapacityError
 from headway.core.ids import TenantId
 from headway.core.units import Ns, ns_from_s
@@ -19,6 +19,13 @@ log = logging.getLogger(__name__)
 HELD_S: Final = 60.0  # by a request that runs, from its last renewal: a process that dies frees its keys then
 RENEW_S: Final = HELD_S / 4
 LOOK_S: Final = 0.5  # between looks for the answer of another gateway
+
+
+class _Open(NamedTuple):
+    """A key of ours: the body that it stands for, and the end of its request."""
+
+    digest: bytes
+    over: asyncio.Future[None]
 
 
 class AnswerDesk:
@@ -32,7 +39,7 @@ class AnswerDesk:
         sleep: Callable[[float], Coroutine[None, None, None]] = asyncio.sleep,
     ) -> None:
         self._tables, self._now_ns, self._keep_ns, self._sleep = tables, now_ns, keep_ns, sleep
-        self._open: dict[tuple[TenantId, str], asyncio.Future[None]] = {}  # keys that requests of ours run under
+        self._open: dict[tuple[TenantId, str], _Open] = {}  # keys that requests of ours run under
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
@@ -40,6 +47,11 @@ class AnswerDesk:
         """See the port."""
         place = (tenant, key.key)
         while True:
+            if (ours := self._open.get(place)) is not None:  # whether or not the table still says so
+                if ours.digest != key.digest:
+                    raise conflict(key)
+                await asyncio.shield(ours.over)
+                continue
             taking = asyncio.ensure_future(self._take(tenant, key))
             try:
                 found = await asyncio.shield(taking)
@@ -48,15 +60,15 @@ class AnswerDesk:
                 raise
             if isinstance(found, Held):
                 return found
-            waiter = self._open.get(place)
-            await (self._sleep(LOOK_S) if waiter is None else asyncio.shield(waiter))
+            if place not in self._open:
+                await self._sleep(LOOK_S)
 
     async def _take(self, tenant: TenantId, key: IdempotencyKey) -> Held | InUse:
         now_ns = self._now_ns()
         answers, until_ns = self._tables.answers, now_ns + ns_from_s(HELD_S)
         found = await self._tables.ask(lambda: answers.begin(tenant, key, now_ns, until_ns))
         if isinstance(found, Held) and found.answer is None:
-            self._open[tenant, key.key] = asyncio.get_running_loop().create_future()
+            self._open[tenant, key.key] = _Open(key.digest, asyncio.get_running_loop().create_future())
             if self._renewing is None or self._renewing.done():
                 self._renewing = self._begin(self._renew())
         return found
@@ -85,9 +97,9 @@ class AnswerDesk:
             self._begin(self.abandon(tenant, key))
 
     def _close(self, tenant: TenantId, key: IdempotencyKey) -> None:
-        waiter = self._open.pop((tenant, key.key), None)
-        if waiter is not None:
-            waiter.set_result(None)
+        ours = self._open.pop((tenant, key.key), None)
+        if ours is not None:
+            ours.over.set_result(None)
 
     async def finish(self, tenant: TenantId, key: IdempotencyKey, answer: bytes) -> None:
         """See the port."""

@@ -17,7 +17,7 @@ from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
 from headway.core.errors import CapacityError
 from headway.core.ids import RequestId
-from headway.core.job_effects import StartJob, StopJob
+from headway.core.job_effects import SpareRow, StartJob, StopJob
 from headway.core.jobs import JobEnded, JobEvent, JobProgressed, JobRow, JobSaved, JobState, Outcome, RowClosed, RowLost
 from headway.core.request import DiffusionRequest, FinishReason, Request, Slo
 from headway.core.units import Ns
@@ -95,8 +95,9 @@ class JobRuns:
         """What a completed attempt stored. Called in the table's thread."""
         return self._stored.get((job, attempt), [])
 
-    def over(self, row_of: RowClosed | RowLost) -> None:
-        """An end is written, or is not ours to write. Checkpoints of a completed job have no use any more."""
+    def over(self, row_of: RowClosed | RowLost | SpareRow) -> None:
+        """An end is written, or is not ours to write. Checkpoints of a completed job have no use any more; one that was
+        taken from this attempt while its outputs were stored goes on from them."""
         if stored := self._stored.pop((row_of.job, row_of.attempt), None):
             prefix = stored[0].key.rsplit("/", 2)[0]
             self._tidy(self._clean(prefix) if isinstance(row_of, RowClosed) else self._forget(prefix, row_of.job))

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import pytest
+
 from headway.adapters.gateway.job_ports import Held, IdempotencyKey
 from headway.adapters.jobs.answers import AnswerTable
+from headway.core.errors import RequestError
 from headway.core.ids import TenantId
 from headway.core.units import NS_PER_S
 from headway.live.jobs_answers import HELD_S, LOOK_S, RENEW_S, AnswerDesk
@@ -109,5 +112,26 @@ def test_nobody_renews_what_another_gateway_holds(tmp_path: Path) -> None:
         await gateways.tables.ask(lambda: mine.renew([(TENANT, KEY.key)], 1000 * S))
         gateways.now_ns = round(HELD_S * S)
         assert await gateways.desk.begin(TENANT, KEY) == Held()
+
+    run(tmp_path, slept, test)
+
+
+def test_a_key_that_lapsed_while_its_request_runs_here_is_run_once(tmp_path: Path) -> None:
+    """SPEC F7: this process or the table stood still, and nothing was renewed."""
+
+    async def slept(_: Gateways, __: float) -> None:
+        await asyncio.Event().wait()
+
+    async def test(gateways: Gateways) -> None:
+        desk, other = gateways.desk, IdempotencyKey(KEY.key, b"another body")
+        assert await desk.begin(TENANT, KEY) == Held()
+        gateways.now_ns = round(2 * HELD_S * S)
+        with pytest.raises(RequestError, match="another body"):
+            await desk.begin(TENANT, other)
+        again = [asyncio.ensure_future(desk.begin(TENANT, KEY)) for _ in range(2)]
+        await gateways.tables.ask(lambda: None)  # they have asked what they would of the table
+        assert not any(one.done() for one in again)
+        await desk.finish(TENANT, KEY, b"answer")
+        assert await asyncio.gather(*again) == [Held(b"answer")] * 2
 
     run(tmp_path, slept, test)

@@ -25,7 +25,8 @@ class KeyTaken(RequestError):
     """Another gateway stored a job under this key first, and has committed it: looked up again, it is found."""
 
 
-def _conflict(key: IdempotencyKey) -> RequestError:
+def conflict(key: IdempotencyKey) -> RequestError:
+    """What is answered where a key stands for something else."""
     return RequestError(
         f"Idempotency-Key {key.key!r} was used with another body; use a new key",
         status=409,
@@ -41,7 +42,7 @@ def held_job(connection: Connection, tenant: str, key: IdempotencyKey, now_ns: N
     if row is None:
         return None
     if row.digest != key.digest or row.job is None:
-        raise _conflict(key)
+        raise conflict(key)
     return str(row.job)
 
 
@@ -83,7 +84,7 @@ class AnswerTable:
                     return InUse("another gateway")
                 return Held()
             if row.digest != key.digest or row.job is not None:
-                raise _conflict(key)
+                raise conflict(key)
             return InUse(row.owner) if row.answer is None else Held(row.answer)
 
         return self._database.run(work)
