@@ -80,13 +80,13 @@ class Watch:
             since_ns, limit_ns = tracked.stopped_ns, self._stop_ns + (2 * work_ns if is_diffusion else 0)
         elif is_diffusion:
             since_ns, limit_ns = max(self.heard.get(owner, 0), tracked.sent_ns), self._first_ns + 2 * work_ns
-            limit_ns += self._preparing_ns if is_preparing else 0
         elif not tracked.is_streaming:
             since_ns, limit_ns = tracked.sent_ns, self._first_ns
         elif isinstance(tracked.request, LlmRequest):
             since_ns, limit_ns = max(self.heard.get(owner, 0), tracked.sent_ns), self._replica_ns
         else:  # its tokens do not pass here: who relays them watches the connection
             return None
+        limit_ns += self._preparing_ns if is_diffusion and is_preparing else 0
         return at_ns - since_ns if at_ns - since_ns >= limit_ns else None
 
 

@@ -534,6 +534,24 @@ def test_a_replica_that_ends_a_long_step_of_a_picture_that_was_cancelled_says_wh
     assert desk.node.book.requests == {}
 
 
+def test_who_is_told_to_stop_while_it_prepares_a_shape_is_waited_for() -> None:  # SPEC F8, H6
+    """It is as silent as before, and says afterwards what the request took."""
+    desk = Desk(silent(stop_s=3, preparing_s=30))
+    cost, shape = DenoiseCoefficients(0.0, 0.0, 1e9, 0.0), ShapePreparation(16, 16, 1, 1, "running", 0, 2, 1)
+    desk.report("rep-a", role="diffusion", model="m", denoise_cost=cost)
+    desk.arrive(picture("req-1", steps=5, size=16, model=ModelId("m")))
+    desk.report("rep-a", role="diffusion", model="m", denoise_cost=cost, preparing=(shape,))
+    desk.now_ns = 5 * NS_PER_S
+    desk.event(ClientGone(desk.now_ns, "t", REQ))
+    desk.fire("close:req-1")
+    desk.now_ns = (5 + 3 + 30) * NS_PER_S - 1
+    desk.fire("watch")
+    assert "req-1" in desk.node.book.requests
+    desk.now_ns += 60 * NS_PER_S
+    desk.fire("watch")
+    assert desk.node.book.requests == {}
+
+
 def test_the_look_out_ends_with_the_last_request() -> None:
     desk = Desk(silent())
     desk.arrive("req-1")
