@@ -11,6 +11,7 @@ from msgspec import inspect
 from headway.adapters.gateway.schema import ContentPart, Message, StreamOptions
 from headway.core.errors import RequestError
 
+SAID_CHARS_MAX: Final = 512  # of what is wrong, which may quote a value
 _PATH: Final = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `(.*)`")
 _MISSING: Final = re.compile(r"missing required field `(.*)`")
@@ -51,6 +52,7 @@ def refusal(message: str, kind: type[msgspec.Struct]) -> RequestError:
     path = _PATH.search(message)
     param = path[1].replace("[...]", "[]") if path else ""
     said = message[: path.start()] if path else message
+    said = said if len(said) <= SAID_CHARS_MAX else f"{said[:SAID_CHARS_MAX]}…"
     if missing := _MISSING.search(said):
         name = f"{param}.{missing[1]}" if param else missing[1]
         return RequestError(f"Missing required parameter: `{name}`.", code="missing_required_parameter", param=name)

@@ -31,14 +31,14 @@ class Targets:
         """What can be said without asking anybody. Raises TargetRefused."""
         try:
             parsed = URL(url)
-            port = parsed.port
-        except ValueError as error:
+            host, port = parsed.host, parsed.port
+        except ValueError as error:  # also of a name that its own encoding does not decode
             raise TargetRefused(f"it is no URL: {error}") from error
-        if parsed.scheme not in ("http", "https") or not parsed.host or port is None:
+        if parsed.scheme not in ("http", "https") or not host or port is None:
             raise TargetRefused("only http:// and https:// with a host are told")
         if parsed.user is not None or parsed.password is not None:
             raise TargetRefused("it carries a user or a password; the signature says who sends")
-        if (literal := _literal(parsed.host)) is not None:
+        if (literal := _literal(host)) is not None:
             self.check(literal)
         return parsed
 

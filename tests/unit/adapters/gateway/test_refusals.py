@@ -11,7 +11,15 @@ import pytest
 
 from headway.adapters.gateway.errors import told
 from headway.adapters.gateway.parse import parse_body
-from headway.adapters.gateway.pictures.schema import EditBody, ImageBody, RemixBody, VariationBody, VideoBody
+from headway.adapters.gateway.pictures.schema import (
+    EditBody,
+    ImageBody,
+    RemixBody,
+    SessionBody,
+    SessionChange,
+    VariationBody,
+    VideoBody,
+)
 from headway.adapters.gateway.prepare import unknown_model
 from headway.adapters.gateway.refusals import allowed_at
 from headway.adapters.gateway.schema import ChatBody, CompletionBody, DetokenizeBody, EstimateBody, TokenizeBody
@@ -28,6 +36,8 @@ BODIES = [
     VariationBody,
     VideoBody,
     RemixBody,
+    SessionBody,
+    SessionChange,
 ]
 FULL = {
     "model": "m",
@@ -102,6 +112,13 @@ def test_enum_errors_say_what_came() -> None:
         parse_body(b'{"prompt": "p", "output_format": 5}', ImageBody)
     with pytest.raises(RequestError, match="got false"):
         parse_body(b'{"model": "m", "prompt": "p", "spaces_between_special_tokens": false}', CompletionBody)
+
+
+def test_a_refusal_quotes_no_more_of_a_body_than_people_read() -> None:
+    raw = json.dumps({"prompt": "p", "output_format": "g" * 100_000}).encode()
+    with pytest.raises(RequestError, match=r"`jpeg`, `png`, `webp`; got 'ggg.*…") as caught:
+        parse_body(raw, ImageBody)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("raw", [b"", b" \n"])

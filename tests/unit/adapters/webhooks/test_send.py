@@ -123,6 +123,7 @@ def test_no_way_of_writing_a_private_address_is_sent_to(url: str) -> None:
         ("https://user:pw@example.com/", "user or a password"),
         ("https://10.0.0.1/", "not a public address"),
         ("http://[::1", "no URL"),
+        ("http://xn--a/", "no URL"),
     ],
 )
 def test_a_url_that_can_never_be_told_is_refused_when_the_job_is_made(url: str, why: str) -> None:

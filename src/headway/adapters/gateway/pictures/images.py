@@ -76,7 +76,7 @@ class ImageRuns:
             if answer is None:
                 await asyncio.shield(self._durable.answers.abandon(tenant, key))
         if answer is not None:
-            await self._durable.answers.finish(tenant, key, _encode(answer))
+            await asyncio.shield(self._durable.answers.finish(tenant, key, _encode(answer)))
 
     async def _first(self, call: Call, key: IdempotencyKey) -> Held:
         """Take the key, or wait for who has it, as long as the client does."""

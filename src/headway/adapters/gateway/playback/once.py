@@ -53,7 +53,8 @@ class Once:
             if is_taken and reason is None:
                 await asyncio.shield(self._answers.abandon(tenant, key))
         if reason is not None:
-            await self._answers.finish(tenant, key, msgspec.json.encode(Played(session, reason)))
+            played = msgspec.json.encode(Played(session, reason))
+            await asyncio.shield(self._answers.finish(tenant, key, played))
 
     async def _take(self, tenant: TenantId, key: IdempotencyKey) -> None:
         try:

@@ -1,13 +1,15 @@
 """`Idempotency-Key` of sessions (SPEC H5): whoever asks again does not pay twice."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
 from tests.unit.adapters.gateway.pictures.fakes import KEYED
 from tests.unit.adapters.gateway.playback.fakes import SESSIONS, Cinema, Viewer, leap, on_leaps
 
-from headway.adapters.gateway.job_ports import IdempotencyKey
+from headway.adapters.gateway.job_ports import Held, IdempotencyKey
+from headway.adapters.gateway.playback.once import Once
 from headway.core.effects import ErrorOut
 from headway.core.ids import TenantId
 
@@ -123,6 +125,33 @@ def test_a_session_that_is_open_at_another_gateway_is_not_waited_for() -> None:
         await cinema.left_nothing()
 
     on_leaps(test)
+
+
+def test_what_was_played_is_kept_though_the_server_stops_meanwhile() -> None:
+    async def test() -> None:
+        answers, begun, go_on, kept = AsyncMock(), *(asyncio.Event() for _ in range(3))
+        answers.begin.return_value = Held()
+
+        async def finish(*_: object) -> None:
+            begun.set()
+            await go_on.wait()
+            kept.set()
+
+        answers.finish = finish
+
+        async def play() -> str:
+            return "length"
+
+        once = Once(answers)
+        playing = asyncio.ensure_future(once.play(TenantId("acme"), IdempotencyKey("mine", b"body"), "vs_1", play))
+        await begun.wait()
+        playing.cancel()
+        await asyncio.wait([playing])
+        assert playing.cancelled()
+        go_on.set()
+        await kept.wait()
+
+    asyncio.run(asyncio.wait_for(test(), 30))
 
 
 def test_a_key_that_cannot_be_kept_is_refused() -> None:
