@@ -31,7 +31,8 @@ STEP_NS = NS_PER_S // 5  # of the device
 
 
 class Painter:
-    """`FrontDoor`. `held`: steps that may be done until the test allows more; `ends`: errors to answer with first."""
+    """`FrontDoor`. `held`: steps that may be done until the test allows more; `ends`: errors to answer with first. What
+    comes after its deadline is answered as FrontNode answers it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -70,6 +71,11 @@ class Painter:
             if self.ends:
                 marks = WorkerMarks(NodeId("rep-0"), 0, steps=2, device_ns=2 * STEP_NS)
                 stream.put(End(request.id, FinishReason.REJECTED, self.ends.pop(0), marks=marks))
+                return
+            due_ns = request.slo.e2e_deadline_ns
+            if due_ns is not None and due_ns <= self.now_ns():
+                late = ErrorOut(408, "deadline_passed", "its end-to-end deadline passed in the queue")
+                stream.put(End(request.id, FinishReason.DEADLINE, late))
                 return
             if request.allow_degrade:
                 left: list[tuple[Lessened, int | str]] = [("model", "wan-small"), ("steps", 8)]
@@ -203,10 +209,14 @@ def settings(folder: Path, **changes: object) -> JobSettings:
 
 @contextlib.asynccontextmanager
 async def desk(
-    folder: Path, given: JobSettings | None = None, storage: StorageSettings | None = None, grace_s: float = 10.0
+    folder: Path,
+    given: JobSettings | None = None,
+    storage: StorageSettings | None = None,
+    grace_s: float = 10.0,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Rig]:
     """Open, begin, stop."""
-    clock = Clock()
+    clock = clock or Clock()
     painter = Painter(clock)
     opened = JobDesk(given or settings(folder), storage or StorageSettings(), painter, clock, grace_s)
     painter.record = opened.observe

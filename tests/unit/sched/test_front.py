@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 from tests.unit.sched.desk import Desk
+from tests.unit.sched.diffusion.pictures import picture
 from tests.unit.sched.router.views import llm
 
 from headway.core.decisions import Decision
@@ -281,6 +282,19 @@ def test_retries_draw_with_another_attempt() -> None:
 
 
 DUE = Slo(ttft_deadline_ns=500)
+
+
+def test_what_arrives_after_its_deadline_is_answered_at_once_and_sent_to_nobody() -> None:
+    # SPEC L-4: a job whose gateway was down until then
+    desk = Desk()
+    desk.now_ns = 501
+    desk.arrive(picture("req-1", slo=Slo(e2e_deadline_ns=500)))
+    (end,) = desk.ends()
+    assert end.error is not None
+    assert (end.reason, end.error.status, end.error.code) == (FinishReason.DEADLINE, 408, "deadline_passed")
+    assert desk.submits() == []
+    desk.close("req-1")
+    assert desk.levels() == ZERO
 
 
 def waiting(patience: Patience | None = None) -> Desk:
