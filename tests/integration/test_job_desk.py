@@ -865,6 +865,33 @@ def test_a_job_that_is_cancelled_while_it_runs_costs_the_device_time_that_it_too
     on_desk(tmp_path, test)
 
 
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_a_job_that_is_cancelled_while_its_outputs_are_stored_costs_what_it_took(tmp_path: Path, how: str) -> None:
+    # SPEC H6
+    async def test(rig: Rig) -> None:
+        arrived, go_on, put = asyncio.Event(), asyncio.Event(), rig.store.put
+
+        async def slowly(key: str, body: bytes) -> None:
+            if key.endswith("/video-0"):
+                arrived.set()
+                await go_on.wait()
+            await put(key, body)
+
+        rig.store.put = slowly  # type: ignore[method-assign]  # an object store that is slow at the wrong moment
+        await rig.jobs.create(rig.new("video_1"))
+        await arrived.wait()
+        await (rig.jobs.cancel if how == "cancel" else rig.jobs.delete)("video_1", TENANT)
+        go_on.set()
+
+        async def is_over() -> bool:
+            return rig.desk._node.is_idle and not rig.desk._runs.spending.tasks
+
+        await rig.until(is_over, "it is over, and what it took is written")
+        assert await _used(rig) == [(2.0, 0, 0)]
+
+    on_desk(tmp_path, test)
+
+
 def test_a_job_that_is_cancelled_after_it_was_saved_is_metered_once(tmp_path: Path) -> None:
     # SPEC H6
     async def test(rig: Rig) -> None:

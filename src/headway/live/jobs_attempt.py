@@ -15,6 +15,7 @@ class Attempt:
     def __init__(self, start: StartJob) -> None:
         self.row, self.save_every = start.row, start.save_every
         self.is_stopped = False
+        self.is_lost = False  # stopped, and its row is not ours any more
         self.is_submitted = False
         self.first: tuple[int, Ns] | None = None  # steps and time of the first progress
         self.done = start.row.begun

@@ -88,6 +88,7 @@ class JobRuns:
         attempt = self._attempts.get(effect.job)
         if attempt is not None:
             attempt.is_stopped = True
+            attempt.is_lost = attempt.is_lost or not effect.saves
             if attempt.is_submitted:
                 self._front.cancel(effect.job, saves=effect.saves)
 

@@ -52,7 +52,9 @@ class Spending:
             return False
         attempt.is_let_go.set()
         device_ns = round((record.device_ms or 0.0) * NS_PER_MS)
-        if attempt.is_stopped and attempt.outcome == "interrupted" and device_ns and record.model is not None:
+        # One that is lost may have come to its end all the same: cancelled while its outputs were stored.
+        is_spent = attempt.is_lost or (attempt.is_stopped and attempt.outcome == "interrupted")
+        if is_spent and device_ns and record.model is not None:
             spent = Spent(attempt.row, record.model, device_ns, attempt.saved_ns)
             task = asyncio.get_running_loop().create_task(self._meter(spent))
             self.tasks.add(task)
