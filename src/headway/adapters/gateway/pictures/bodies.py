@@ -62,8 +62,10 @@ def _files(files: Mapping[str, list[bytes]], kind: type[DiffusionBody]) -> Files
 
 
 def digest(path: str, body: msgspec.Struct, files: Files) -> bytes:
-    """Return the hash of what is asked: the same for a form and its repetition under another boundary."""
-    parts = [path.encode(), msgspec.msgpack.encode(body), *files.pictures, files.mask or b""]
+    """Return the hash of what is asked: the same for a form and its repetition under another boundary, and in a later
+    version that knows more fields: keys and seeds of before stand for the same."""
+    given = msgspec.msgpack.encode(_given(msgspec.to_builtins(body)))
+    parts = [path.encode(), given, *files.pictures, files.mask or b""]
     if files.image_prompt is not None:
         parts += [b"image_prompt", files.image_prompt]
     whole = hashlib.sha256()
@@ -71,6 +73,13 @@ def digest(path: str, body: msgspec.Struct, files: Files) -> bytes:
         whole.update(len(part).to_bytes(8))
         whole.update(part)
     return whole.digest()
+
+
+def _given(value: object) -> object:
+    """Without the fields that are left out."""
+    if isinstance(value, dict):
+        return {name: _given(inner) for name, inner in sorted(value.items()) if inner is not None}
+    return [_given(inner) for inner in value] if isinstance(value, list) else value
 
 
 def wants_job(exchange: Exchange) -> bool:
