@@ -16,7 +16,7 @@ help:
 serve: setup
 	@exec $(BIN)/headway serve $(if $(PORT),--port $(PORT)) $(ARGS)
 
-# Two lanes on two cores: those tests that start servers, and mypy and the ring's; what is left goes to whoever is free
+# Lanes for two cores: those tests that start servers, mypy and the simulations, and what waits for idle time
 # (tools/run_tests.py).
 test: setup-test
 	$(BIN)/ruff check .

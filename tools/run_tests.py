@@ -1,10 +1,11 @@
-"""Runs every test of `make test` in two lanes beside each other, and closes with one line about all of them.
+"""Runs every test of `make test` in lanes beside each other, and closes with one line about all of them.
 
     python tools/run_tests.py [--types] [arguments of pytest]
 
-A lane takes one job after the other: first its own, then what is left of the common ones, so both end at about the same
-time. One lane begins with the tests that start servers, so that those have a core to themselves and never meet each
-other; the other begins with mypy (`--types`) and the ring's tests (pure, one process, no clock). All run under hash
+Two lanes take one job after the other: first their own, then what is left of the common ones, so both end at about the
+same time. One begins with the tests that start servers, so that those have a core to themselves and never meet each
+other; the other begins with mypy (`--types`) and the simulations. Servers wait for half of their time, and a third lane
+of the lowest priority lives on that: the rest of the ring's tests (pure, one process, no clock). All run under hash
 seed 0, and the ring's unit tests again under 1. That no order which comes from a set reaches a decision is
 tests/sim/test_hash_order.py's to show: byte-identical logs under other hash seeds, of worlds that make a decision of
 every kind; and tests/property/test_policy_laws.py's, of every policy. The long runs of tests/sim and tests/property
@@ -27,7 +28,8 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 UNITS: Final = ("tests/unit/core", "tests/unit/cost", "tests/unit/sched")
-RING: Final = (*UNITS, "tests/sim", "tests/property")
+SIMULATIONS: Final = "tests/sim"
+RING: Final = (*UNITS, SIMULATIONS, "tests/property")
 SERVERS: Final = ("tests/e2e", "tests/integration")
 OTHERS: Final = ("tests",)  # but what has a job of its own
 COMMON: Final = (  # the longest first, none so long that a lane waits for another at the end
@@ -42,6 +44,8 @@ TYPES: Final = (("mypy",), ("mypy", "--explicit-package-bases", "tools"))
 QUIET: Final = ("-q", "-p", "no:cacheprovider", "--durations=5", "--durations-min=3")
 MARKS: Final = "not slow and not device and not peer"
 HEARTBEAT_S: Final = 30.0
+LOWEST: Final = 19  # priority, as `nice` counts
+UNHURRIED: Final = {"CI": "true"}  # with it, hypothesis sets no deadline
 NOTHING_COLLECTED: Final = 5  # exit code of pytest
 _CLOSING: Final = re.compile(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s")
 _ORDER: Final = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "error", "errors")
@@ -85,34 +89,49 @@ def jobs(name: str, folders: Sequence[str], hash_seed: int = 0) -> list[Job]:
     return [Job(name, tuple(command(*QUIET, *there)), hash_seed)] if there else []
 
 
-def plan(types: bool) -> tuple[list[Job], list[Job], deque[Job]]:
-    """What each of the two lanes begins with, and what they share."""
+class Plan(NamedTuple):
+    """What each lane begins with, and what two of them share."""
+
+    live: list[Job]
+    pure: list[Job]
+    patient: list[Job]
+    shared: deque[Job]
+
+
+def plan(types: bool) -> Plan:
+    """Of all the tests in this tree."""
     live = [job for folder in SERVERS for job in jobs(folder, (folder,))]
     checks = [Job(" ".join(words), (sys.executable, "-m", *words)) for words in TYPES] if types else []
-    ring = [*jobs("the ring", RING), *jobs("the ring's units, under hash seed 1", UNITS, hash_seed=1)]
-    rest = [f"--ignore={folder}" for folders in (RING, SERVERS, *COMMON) for folder in folders if folders != OTHERS]
-    others = Job("all others", tuple(command(*QUIET, *rest, *OTHERS)))
+    rest = tuple(folder for folder in RING if folder not in (SIMULATIONS, *UNITS))
+    patient = [*jobs(" ".join(rest), rest), *jobs("the ring's units", UNITS)]
+    patient += jobs("the ring's units, under hash seed 1", UNITS, hash_seed=1)
+    apart = [f"--ignore={folder}" for folders in (RING, SERVERS, *COMMON) for folder in folders if folders != OTHERS]
+    others = Job("all others", tuple(command(*QUIET, *apart, *OTHERS)))
     shared = [[others] if folders == OTHERS else jobs(" ".join(folders), folders) for folders in COMMON]
-    return live, [*checks, *ring], deque(job for some in shared for job in some)
+    return Plan(
+        live, [*checks, *jobs(SIMULATIONS, (SIMULATIONS,))], patient, deque(job for some in shared for job in some)
+    )
 
 
 class Lane:
     """Runs its own jobs and then common ones, one after the other; shows what a job said when it is over."""
 
-    def __init__(self, own: Sequence[Job], shared: deque[Job]) -> None:
+    def __init__(self, own: Sequence[Job], shared: deque[Job], priority: int = 0) -> None:
         self.now = ""
         self.codes: list[int] = []
         self.counts = Counter[str]()
-        self._own, self._shared = deque(own), shared
+        self._own, self._shared, self._priority = deque(own), shared, priority
 
     def run(self) -> None:
         """Run until nothing is left."""
         while (job := self._next()) is not None:
             began, self.now = time.monotonic(), job.name
             with tempfile.TemporaryFile() as out:
-                code = subprocess.Popen(
-                    job.command, cwd=ROOT, env=environment(job.hash_seed), stdout=out, stderr=out
-                ).wait()
+                given = {**environment(job.hash_seed), **(UNHURRIED if self._priority else {})}
+                process = subprocess.Popen(job.command, cwd=ROOT, env=given, stdout=out, stderr=out)
+                if self._priority:
+                    os.setpriority(os.PRIO_PROCESS, process.pid, self._priority)
+                code = process.wait()
                 said = os.pread(out.fileno(), 1 << 28, 0)
             self.codes.append(0 if code == NOTHING_COLLECTED else code)
             text = said.decode(errors="replace")
@@ -127,11 +146,11 @@ class Lane:
         return None
 
 
-def both(types: bool) -> int:
-    """Run both lanes to their end; return the first exit code that is not 0."""
+def every(types: bool) -> int:
+    """Run all lanes to their end; return the first exit code that is not 0."""
     began = time.monotonic()
-    live, pure, shared = plan(types)
-    lanes = [Lane(own, shared) for own in (live, pure)]
+    live, pure, patient, shared = plan(types)
+    lanes = [Lane(live, shared), Lane(pure, shared), Lane(patient, deque(), LOWEST)]
     threads = [threading.Thread(target=lane.run, daemon=True) for lane in lanes]
     for thread in threads:
         thread.start()
@@ -151,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves, and their children
     types, asked = arguments[:1] == ["--types"], [each for each in arguments if each != "--types"]
     if not asked:
-        return both(types)
+        return every(types)
     checks = [[sys.executable, "-m", *words] for words in TYPES] if types else []
     runs = [*checks, command(*asked)]
     codes = [subprocess.run(words, cwd=ROOT, env=environment(0), check=False).returncode for words in runs]

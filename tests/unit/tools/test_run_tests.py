@@ -1,3 +1,4 @@
+import os
 import signal
 import sys
 from collections import Counter, deque
@@ -20,16 +21,20 @@ def test_closes_with_all_of_them() -> None:
 
 
 def test_the_ring_runs_whole_under_one_hash_seed_and_its_units_under_another() -> None:
-    _, pure, _ = run_tests.plan(types=False)
-    folders = [(job.hash_seed, [word for word in job.command if word.startswith("tests/")]) for job in pure]
-    assert folders == [(0, list(run_tests.RING)), (1, list(run_tests.UNITS))]
-    assert [environment(job.hash_seed)["PYTHONHASHSEED"] for job in pure] == ["0", "1"]
+    plan = run_tests.plan(types=False)
+    folders = {
+        seed: [word for job in (*plan.pure, *plan.patient) if job.hash_seed == seed for word in job.command[4:]]
+        for seed in (0, 1)
+    }
+    assert {word for word in folders[0] if word.startswith("tests/")} == set(run_tests.RING)
+    assert [word for word in folders[1] if word.startswith("tests/")] == list(run_tests.UNITS)
+    assert [environment(seed)["PYTHONHASHSEED"] for seed in folders] == ["0", "1"]
 
 
 def test_every_folder_of_tests_is_run_by_one_job_and_the_units_of_the_ring_by_two() -> None:
-    live, pure, shared = run_tests.plan(types=False)
+    plan = run_tests.plan(types=False)
     runs = Counter[str]()
-    for job in (*live, *pure, *shared):
+    for job in (*plan.live, *plan.pure, *plan.patient, *plan.shared):
         asked = [word for word in job.command if word.startswith("tests")]
         without = [word.removeprefix("--ignore=") for word in job.command if word.startswith("--ignore=")]
         for path in run_tests.ROOT.glob("tests/**/test_*.py"):
@@ -47,9 +52,9 @@ def test_every_folder_of_tests_is_run_by_one_job_and_the_units_of_the_ring_by_tw
 
 
 def test_the_types_are_checked_where_they_are_asked_for() -> None:
-    names = [job.name for job in run_tests.plan(types=True)[1]]
+    names = [job.name for job in run_tests.plan(types=True).pure]
     assert names[: len(run_tests.TYPES)] == [" ".join(words) for words in run_tests.TYPES]
-    assert not [job for job in run_tests.plan(types=False)[1] if "mypy" in job.name]
+    assert not [job for job in run_tests.plan(types=False).pure if "mypy" in job.name]
 
 
 def test_a_lane_that_is_through_with_its_own_jobs_takes_common_ones() -> None:
@@ -60,6 +65,21 @@ def test_a_lane_that_is_through_with_its_own_jobs_takes_common_ones() -> None:
     lane = run_tests.Lane([job("own")], shared)
     lane.run()
     assert (lane.codes, lane.counts, list(shared)) == ([0, 3, 0], Counter(passed=6), [])
+
+
+def test_what_is_patient_has_the_lowest_priority_and_no_deadline(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    shown = "import os, hypothesis; print('priority', os.nice(0), 'deadline', hypothesis.settings().deadline)"
+    job = run_tests.Job("own", (sys.executable, "-c", shown))
+    before = os.nice(0)
+    run_tests.Lane([job], deque(), run_tests.LOWEST).run()
+    run_tests.Lane([job], deque()).run()
+    said = capfd.readouterr().out
+    patient, other = (line for line in said.splitlines() if line.startswith("priority"))
+    assert patient == f"priority {run_tests.LOWEST} deadline None"
+    assert other.startswith(f"priority {before} deadline ")
 
 
 @pytest.mark.parametrize("broken", ["tests/unit/core", "tests/unit/cli"])

@@ -1,7 +1,9 @@
 """Tiny random models in Hugging Face's layout, and the compiled kernels."""
 
+import contextlib
 import ctypes
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 from tests.unit.engines.llm.late_device import LateDevice  # noqa: E402
 
+from headway.adapters.models import cache_folder  # noqa: E402
 from headway.engines.llm.device_engine import DeviceLlmEngine  # noqa: E402
 from headway.engines.llm.engine import TorchLlmEngine  # noqa: E402
 from headway.engines.llm.kernels import KernelsUnavailable, load_kernels  # noqa: E402
@@ -66,7 +69,13 @@ def random_tensors(config: dict[str, object], seed: int) -> Iterator[tuple[str, 
 
 @pytest.fixture(scope="session")
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
+    """With what the set-up compiled: to compile it takes 9 CPU seconds, and test_kernels.py does it."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with contextlib.suppress(KernelsUnavailable):
+        built = Path(load_kernels(cache_folder())._name)
+        (folder / "kernels").mkdir()
+        shutil.copy(built, folder / "kernels")
+    return folder
 
 
 @pytest.fixture(scope="session")
