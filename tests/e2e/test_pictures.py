@@ -183,8 +183,11 @@ def test_a_video_from_its_order_to_its_end(studio: Studio) -> None:
     status, preview = studio.server.call(f"/v1/videos/{video.id}/content?variant=preview&index=1")
     assert (status, preview[:4]) == (200, b"\x89PNG")
     assert studio.steps_done(video.id) == 20
-    segments = studio.get(f"/v1/requests/{video.id}/evidence")["segments"]
+    evidence = studio.get(f"/v1/requests/{video.id}/evidence")
+    segments = evidence["segments"]
     assert isinstance(segments, dict)
+    assert segments["upload"] > 0  # SPEC I2
+    assert sum(segments.values()) == pytest.approx(evidence["e2e_ms"], rel=0.01)
     assert segments["denoise"] > 0.9 * 20 * 20  # ms
     gone = studio.client.videos.delete(video.id)
     assert (gone.deleted, gone.object) == (True, "video.deleted")

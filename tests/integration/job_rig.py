@@ -120,12 +120,15 @@ class Painter:
         else:
             self.open[request].cancel()
 
-    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int, *, stored_ns: Ns = 0) -> None:
         """Its reader is done."""
         self.open.pop(request).cancel()
         steps = self.steps.pop(request)
         model = next(one.model for one in reversed(self.submitted) if one.id == request)
-        marks = FrontMarks(request, TENANT, *(self.now_ns() for _ in range(3)), 0, None, None, self.now_ns(), 0)
+        now_ns = self.now_ns()
+        came_ns = now_ns - stored_ns  # as if nothing but storing had taken time
+        marks = FrontMarks(request, TENANT, came_ns, came_ns, came_ns, came_ns, None, came_ns, now_ns, 0)
+        marks = msgspec.structs.replace(marks, stored_ns=stored_ns)
         worker = WorkerMarks(NodeId("rep-0"), 0, steps=steps, device_ns=steps * STEP_NS)
         self.record(evidence_record(msgspec.structs.replace(marks, model=model), worker))
 

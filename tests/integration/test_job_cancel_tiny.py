@@ -78,7 +78,7 @@ class Door:
     def cancel(self, request: RequestId, *, saves: bool = False) -> None:
         self._handle(MessageArrived(self.now_ns(), "test", FRONT, Cancel(request, 1, saves=saves)))
 
-    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int, *, stored_ns: Ns = 0) -> None:
         del self._streams[request]
 
     def _handle(self, event: Event) -> None:

@@ -22,8 +22,9 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evide
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import Content, DiffusionRequest, Request
-from headway.core.units import Ns
+from headway.core.units import NS_PER_S, Ns
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
+from headway.live.clock import Clock
 from headway.live.jobs_settings import JobSettings, check_jobs, objects_folder
 from headway.live.jobs_usage import GATHER_S
 from headway.live.streams import Stream
@@ -1013,3 +1014,41 @@ def test_tokens_wait_while_the_table_does_not_answer(tmp_path: Path, monkeypatch
         assert [(row.tenant, row.prompt_tokens, row.output_tokens) for row in rows] == [("a", 10, 5), ("b", 10, 5)]
 
     on_desk(tmp_path, test)
+
+
+class SkippedClock(Clock):
+    """Whose time a test lets pass."""
+
+    skipped_ns = 0
+
+    def now_ns(self) -> Ns:
+        return super().now_ns() + self.skipped_ns
+
+
+def test_the_evidence_of_a_job_is_closed_after_its_objects_are_stored(tmp_path: Path) -> None:
+    # SPEC I2: `upload`
+    records: list[EvidenceRecord] = []
+
+    async def main() -> None:
+        clock = SkippedClock()
+        async with desk(tmp_path, clock=clock) as rig:
+            put, observe = rig.store.put, rig.painter.record
+
+            async def slowly(key: str, body: bytes) -> None:
+                if key.endswith(("/video-0", "/thumbnail")):
+                    clock.skipped_ns += NS_PER_S // 2
+                await put(key, body)
+
+            def record(told: EvidenceRecord) -> None:
+                records.append(told)
+                observe(told)
+
+            rig.store.put = slowly  # type: ignore[method-assign]  # an object store that takes its time
+            rig.painter.record = record
+            await rig.jobs.create(rig.new("video_1"))
+            assert (await rig.over("video_1")).status == "completed"
+
+    asyncio.run(main())
+    (told,) = records
+    assert told.segments["upload"] >= 1000.0
+    assert sum(told.segments.values()) == pytest.approx(told.e2e_ms, rel=0.01)  # SPEC I2

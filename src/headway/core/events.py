@@ -49,6 +49,7 @@ class StreamClosed(msgspec.Struct, frozen=True, tag=True):
     request: RequestId
     first_token_ns: Ns | None  # first byte of text handed to the transport
     input_bytes: int
+    stored_ns: Ns = 0  # of the time since its End: its outputs were stored as objects
 
 
 class MessageArrived(msgspec.Struct, frozen=True, tag=True):

@@ -58,6 +58,7 @@ class FrontMarks(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     model: ModelId | None = None
     prompt_tokens: int | None = None  # None: no language model; relayed and not counted upstream: an estimate
+    stored_ns: Ns = 0  # its outputs were stored as objects, after the last message of its replica
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, tag=True):
@@ -133,6 +134,7 @@ def _segments(front: FrontMarks, worker: WorkerMarks | None) -> dict[str, Ns]:
         at = end
     rest = "stream_output" if front.last_token_ns is not None else "other"
     out[rest] = out.get(rest, 0) + front.ended_ns - at
+    _carve(out, rest, "upload", front.stored_ns)
     if worker is not None:
         _carve(out, "denoise", "text_encode", worker.text_encode_ns)
         _carve(out, "denoise", "vae_encode", worker.vae_encode_ns)

@@ -22,6 +22,7 @@ class Attempt:
         self.made: dict[tuple[str, int], Made] = {}
         self.checkpoints: list[str] = []  # keys, oldest first
         self.saved_ns: Ns = 0  # its device time as the row has it
+        self.stored_ns: Ns = 0  # its outputs took so long to be stored
         self.outcome: OutcomeKind | None = None
         self.is_let_go = asyncio.Event()  # the front and its replica have done with the request
 

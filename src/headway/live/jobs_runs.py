@@ -43,7 +43,7 @@ class FrontDoor(Protocol):
 
     def cancel(self, request: RequestId, *, saves: bool = False) -> None: ...
 
-    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None: ...
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int, *, stored_ns: Ns = 0) -> None: ...
 
 
 class JobRuns:
@@ -138,7 +138,7 @@ class JobRuns:
             return outcome
         finally:
             if attempt.is_submitted:
-                self._front.closed(row.job, None, 0)
+                self._front.closed(row.job, None, 0, stored_ns=attempt.stored_ns)
             if attempt.is_stopped:
                 self._tidy(self._forget(job_prefix(row.tenant, row.job), row.job))
             del self._attempts[row.job], self._tasks[row.job]
@@ -165,7 +165,11 @@ class JobRuns:
         end = await self._follow(attempt, request, stream)
         if end.reason is not FinishReason.STOP or end.error is not None:
             return ended(end)
-        return await self._kept(attempt, request, end)
+        ended_ns = self._front.now_ns()
+        try:
+            return await self._kept(attempt, request, end)
+        finally:
+            attempt.stored_ns = self._front.now_ns() - ended_ns
 
     def _placed(self, found: JobInput, attempt: Attempt, checkpoint: bytes | None) -> DiffusionRequest:
         """In this run's time, and from where it was. What is in a checkpoint was made by its own steps and model: it

@@ -130,10 +130,10 @@ class LiveServing:
         """A stop string was found inside token `index`."""
         self._wired.feed(lambda at_ns: TextStopped(at_ns, "edge", request, index))
 
-    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int, *, stored_ns: Ns = 0) -> None:
         """The last byte of the answer was handed to the transport."""
         self.edge.close(request)
-        self._wired.feed(lambda at_ns: StreamClosed(at_ns, "edge", request, first_token_ns, input_bytes))
+        self._wired.feed(lambda at_ns: StreamClosed(at_ns, "edge", request, first_token_ns, input_bytes, stored_ns))
 
     # Serving: views
 

@@ -226,6 +226,7 @@ class Book:
                 decisions=tuple(tracked.decisions),
                 model=request.model,
                 prompt_tokens=None if isinstance(request, DiffusionRequest) else _prompt_tokens(tracked),
+                stored_ns=closed.stored_ns,
             ),
             marks,
         )

@@ -66,10 +66,11 @@ stamps = st.lists(st.integers(0, 10_000), min_size=10, max_size=10)
     preempted=st.integers(0, 3000),
     recompute=st.integers(0, 3000),
     handoff=st.integers(0, 3000),
+    stored=st.integers(0, 3000),
     gaps=st.sets(st.integers(0, 6)),
 )
 def test_segments_add_up_to_e2e_whatever_is_missing_or_out_of_order(
-    at: list[int], preempted: int, recompute: int, handoff: int, gaps: set[int]
+    at: list[int], preempted: int, recompute: int, handoff: int, stored: int, gaps: set[int]
 ) -> None:
     received, body, arrived, dispatched, seen, scheduled, first, last, told, ended = at
     received, ended = min(at), max(at)
@@ -81,6 +82,7 @@ def test_segments_add_up_to_e2e_whatever_is_missing_or_out_of_order(
         first_token_ns=None if 1 in gaps else first,
         last_token_ns=None if 2 in gaps else told,
         ended_ns=ended,
+        stored_ns=stored,
     )
     stay = worker(
         received_ns=seen,
@@ -94,6 +96,14 @@ def test_segments_add_up_to_e2e_whatever_is_missing_or_out_of_order(
     record = evidence_record(marks, None if 6 in gaps else stay)
     assert abs(sum(record.segments.values()) - record.e2e_ms) < 1e-6
     assert all(value >= 0 for value in record.segments.values())
+
+
+def test_the_time_in_which_outputs_are_stored_is_upload_and_not_output_to_a_stream() -> None:
+    # SPEC I2
+    record = evidence_record(front(ended_ns=232 * MS, stored_ns=29 * MS), worker())
+    assert (record.segments["upload"], record.segments["stream_output"], record.stream_output_ms) == (29.0, 3.0, 3.0)
+    assert sum(record.segments.values()) == record.e2e_ms
+    assert "upload" not in evidence_record(front(), worker()).segments  # nothing was
 
 
 # SPEC I2

@@ -215,8 +215,9 @@ class Serving(Protocol):
         """A stop string was found: the text ends inside token `index` (0-based). The End says `stop`."""
         ...
 
-    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int) -> None:
-        """The last byte of the answer was handed to the transport. Called exactly once per submitted request."""
+    def closed(self, request: RequestId, first_token_ns: Ns | None, input_bytes: int, *, stored_ns: Ns = 0) -> None:
+        """The last byte of the answer was handed to the transport. Called exactly once per submitted request.
+        `stored_ns`: how long its outputs took to be stored, after its End."""
         ...
 
     def models(self) -> Sequence[ModelCard]:

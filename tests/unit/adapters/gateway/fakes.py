@@ -146,7 +146,7 @@ class FakeServing:
         self.stopped.append((request, index))
         self._end(request, FinishReason.STOP)
 
-    def closed(self, request: RequestId, first_token_ns: int | None, input_bytes: int) -> None:
+    def closed(self, request: RequestId, first_token_ns: int | None, input_bytes: int, *, stored_ns: int = 0) -> None:
         self.closures.append((request, first_token_ns, input_bytes))
         asked, received, body = self._arrived[request]
         now, sent = self.now_ns(), self._sent[request]

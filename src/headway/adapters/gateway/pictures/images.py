@@ -141,7 +141,11 @@ class ImageRuns:
             if outcome.error is not None:
                 await _fail(call, outcome.error)
                 return None
-            answer = await self._kept(call, outcome)
+            ended_ns = self._serving.now_ns()
+            try:
+                answer = await self._kept(call, outcome)
+            finally:
+                session.stored_ns = self._serving.now_ns() - ended_ns
             await _reply(call, answer)
             return answer
         except asyncio.CancelledError:

@@ -35,6 +35,7 @@ class PictureSession:
         self._is_over = False
         self._error: ErrorOut | None = None
         self.is_gone = False  # nobody reads the answer
+        self.stored_ns: Ns = 0  # its pictures took so long to be stored
 
     async def run(self, request: DiffusionRequest, body_ns: Ns, on_show: OnShow) -> Outcome:
         """Submit and drain to the End."""
@@ -78,7 +79,7 @@ class PictureSession:
             return
         if not self._is_over:
             self._serving.cancel(self._request.id)
-        self._serving.closed(self._request.id, None, self._exchange.body_bytes)
+        self._serving.closed(self._request.id, None, self._exchange.body_bytes, stored_ns=self.stored_ns)
 
     def cancel(self) -> None:
         """Nobody waits for it: the device stops at its next step."""

@@ -74,6 +74,7 @@ class Painter(FakeServing):
         self.read: PromptRead | None = None
         self.degraded: tuple[tuple[str, int | str], ...] = ()
         self.closed_requests: list[RequestId] = []
+        self.stored_ns: list[int] = []
 
     def models(self) -> Sequence[ModelCard]:
         return self.cards
@@ -110,8 +111,9 @@ class Painter(FakeServing):
         self.cancelled.append(request)
         self.streams[request].put(End(request, FinishReason.CANCELLED))
 
-    def closed(self, request: RequestId, first_token_ns: int | None, input_bytes: int) -> None:
+    def closed(self, request: RequestId, first_token_ns: int | None, input_bytes: int, *, stored_ns: int = 0) -> None:
         self.closed_requests.append(request)
+        self.stored_ns.append(stored_ns)
 
 
 class MemoryJobs:

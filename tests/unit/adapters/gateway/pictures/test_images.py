@@ -24,6 +24,7 @@ from headway.adapters.gateway.ports import ModelCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
 from headway.core.artifacts import PromptRead
 from headway.core.effects import ErrorOut
+from headway.core.units import NS_PER_S
 
 
 def run(test: object) -> None:
@@ -49,6 +50,24 @@ def test_what_was_used_and_what_it_took_is_in_the_answer() -> None:
         (asked,) = studio.painter.painted
         assert (asked.width, asked.height, asked.steps, asked.guidance_scale, asked.passes) == (96, 64, 9, 2.5, 2)
         assert asked.content.negative_prompt == "blue"
+
+    run(test)
+
+
+def test_pictures_are_stored_before_their_request_is_closed_which_is_told_how_long_that_took() -> None:
+    # SPEC I2: `upload`
+    async def test() -> None:
+        studio = Studio()
+        keep, now_ns = studio.jobs.keep, studio.painter.now_ns
+
+        async def slowly(*given: object) -> object:
+            studio.painter.now_ns = lambda: now_ns() + NS_PER_S  # type: ignore[method-assign]  # time passes
+            return await keep(*given)  # type: ignore[arg-type]  # as they came
+
+        studio.jobs.keep = slowly  # type: ignore[assignment,method-assign]  # an object store that takes its time
+        await studio.draw()
+        (stored_ns,) = studio.painter.stored_ns
+        assert stored_ns >= NS_PER_S
 
     run(test)
 
