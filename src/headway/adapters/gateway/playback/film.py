@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from headway.adapters.gateway.caller import Caller
-from headway.adapters.gateway.pictures.checks import Files
+from headway.adapters.gateway.pictures.checks import Files, check_negative
 from headway.adapters.gateway.pictures.prepare import Asked, PicturePreparer, guidance_of
 from headway.adapters.gateway.pictures.schema import SessionBody, SessionChange, VideoBody
 from headway.adapters.gateway.pictures.sizes import first_chunk_frames
@@ -101,6 +101,7 @@ class Film(msgspec.Struct, frozen=True):
 
     def changed(self, words: Words, change: SessionChange) -> Words:
         """Return the words of the chunks to come. Raises RequestError."""
+        check_negative(change.negative_prompt, self.asked.card.id, self.looks)
         scale, passes = words.guidance_scale, words.passes
         if change.guidance_scale is not None:
             scale, passes = guidance_of(change.guidance_scale, self.looks, self.asked.card.id)

@@ -5,7 +5,16 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.unit.adapters.gateway.playback.fakes import CHUNK_S, SESSIONS, STREAMER, Cinema, leap, on_leaps, one_session
+from tests.unit.adapters.gateway.playback.fakes import (
+    CHUNK_S,
+    CHUNKS,
+    SESSIONS,
+    STREAMER,
+    Cinema,
+    leap,
+    on_leaps,
+    one_session,
+)
 
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.artifacts import PromptRead
@@ -156,6 +165,28 @@ def test_other_words_count_from_the_next_chunk_on() -> None:
         assert viewer.films[2] == "a blue square/red/9/4/1/8<after 8"
         assert [one.passes for one in cinema.projector.painted] == [2, 2, 1]
         await viewer.done
+
+    on_leaps(test)
+
+
+def test_words_that_its_model_cannot_read_are_refused_and_end_no_session() -> None:
+    # SPEC H5, F1
+    async def test() -> None:
+        cinema = Cinema()
+        cards = cinema.projector.cards
+        cards[-1] = msgspec.structs.replace(cards[-1], pictures=msgspec.structs.replace(CHUNKS, passes=1))
+        opened = cinema.watch(seconds=4, negative_prompt="red")
+        await opened.done
+        assert (opened.status, msgspec.json.decode(opened.body)["error"]["param"]) == (400, "negative_prompt")
+        viewer = cinema.watch(seconds=6)
+        name = await viewer.until(1)
+        change = {"prompt": "a blue square", "negative_prompt": "red"}
+        status, answer = await cinema.ask("POST", f"{SESSIONS}/{name}", change)
+        assert (status, answer["error"]["param"]) == (400, "negative_prompt")
+        assert (await cinema.ask("POST", f"{SESSIONS}/{name}", {"negative_prompt": ""}))[0] == 200
+        await viewer.done
+        assert [one["prompt"] for one in viewer.chunks] == ["a red circle"] * 3  # all of a refused change is
+        assert len(cinema.projector.painted) == 3
 
     on_leaps(test)
 
