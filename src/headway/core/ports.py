@@ -89,6 +89,24 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     free: int
 
 
+class Reserved(msgspec.Struct, frozen=True):
+    """What a device's caching allocator has for this process: bytes that it holds now, and all bytes and segments that
+    it ever asked the device for. The latter two never fall, so equal ones tell that nothing new was taken."""
+
+    held: int
+    taken: int
+    segments: int
+
+
+@runtime_checkable
+class ReservesMemory(Protocol):
+    """An engine that may compute on a device with a caching allocator."""
+
+    def reserved(self) -> Reserved | None:
+        """None: its device has no such allocator."""
+        ...
+
+
 @runtime_checkable
 class CountsMemory(Protocol):
     """A DenoiseEngine that can tell what its work holds."""

@@ -62,6 +62,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     size: Name | None = None  # of a request that names none: WIDTHxHEIGHT; unset: first of sizes, else the pipeline's
     sizes: tuple[str, ...] = ()  # all that are served; empty: any within the three limits below
     shapes_kept: Annotated[int, msgspec.Meta(ge=0, le=64)] = 32  # others that were warm: again after a restart; 0: none
+    settle_passes_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4  # repeated warm-ups until device memory is steady
     multiple: Count = 8  # both sides are multiples of it: pixels of one latent token
     side_min: Count = 32  # pixels
     pixels_max: Count = 1 << 20  # of one picture or frame
@@ -227,7 +228,7 @@ def probes_of(model: DiffusionSettings) -> Probes:
     is_own_work = model.device != "cuda" and not model.stage_processes
     takes_pictures = model.edits and not model.fps
     form, is_shown = "mp4" if model.fps else "png", model.ip_adapter is not None
-    return Probes(batches, form, model.fps, is_own_work, takes_pictures, is_shown)
+    return Probes(batches, form, model.fps, is_own_work, takes_pictures, is_shown, model.settle_passes_max)
 
 
 def believed_memory(model: DiffusionSettings) -> DenoiseMemory:

@@ -18,34 +18,18 @@ from headway.core.ports import CountsMemory, DenoiseEngine
 from headway.core.reports import DenoiseCoefficients, DenoiseMemory, WarmShape
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.cost.batch_sizes import batch_sizes
-from headway.cost.diffusion import forwards_of, tokens_of
 from headway.cost.diffusion_memory import Limits, Peak, needed_bytes
 from headway.cost.diffusion_memory import fitted as fitted_memory
-from headway.cost.nonnegative import solve_nonnegative
 from headway.live.checkpoint_warmup import checkpoint_ns
-from headway.live.picture_warmup import with_edits, with_image_prompts
+from headway.live.denoise_fit import Measured, fitted
+from headway.live.picture_warmup import Learned, begun_from, beside_words, with_edits, with_image_prompts
+from headway.live.settling import PASSES_MAX, Mark, Settled, settle
 from headway.sched.diffusion.params import shape_sides
 from headway.sched.diffusion.warming import Stock, warming
 
 log = logging.getLogger(__name__)
 _STEPS: Final = 2  # of every measured request; one that is only warmed runs one
 _RUNS: Final = 3  # of every kind; the first is not measured
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """One request that was run: seconds do not matter, only what they were spent on."""
-
-    shape: DenoiseShape
-    pictures: int
-    text_ns: int
-    step_ns: float
-    decode_ns: int
-    peaks: StagePeaks | None = None  # of a run that was counted; None: the engine does not count
-
-    @property
-    def once_ns(self) -> int:
-        """All of it with one step."""
-        return round(self.text_ns + self.step_ns + self.decode_ns)
 
 
 class Probes(msgspec.Struct, frozen=True):
@@ -57,6 +41,7 @@ class Probes(msgspec.Struct, frozen=True):
     is_own_work: bool = False  # all of it is done by the thread that runs the engine: no process of a stage beside it
     edits: bool = False  # pictures to begin from are taken: one is encoded too
     image_prompts: bool = False  # and pictures beside the words
+    passes_max: int = PASSES_MAX  # repeated over all of it, until the device's allocator takes nothing new
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -73,11 +58,12 @@ class Warm(msgspec.Struct, frozen=True):
     caps: tuple[tuple[DenoiseShape, int], ...] = ()
     memory: DenoiseMemory | None = None  # what its work holds; None: it does not tell
     shapes: tuple[WarmShape, ...] = ()  # that have run, in batches of all sizes up to theirs
+    settled: Settled = Settled()
 
     @property
     def words(self) -> str:
         """What is warm, for people."""
-        return f"warm: {'; '.join(shape.words for shape in self.shapes) or 'nothing'}"
+        return f"warm: {'; '.join(shape.words for shape in self.shapes) or 'nothing'}; {self.settled.words}"
 
     def within(self, room: int | None, pictures_max: int | None) -> "Warm":
         """With the bytes that its work may hold, and the most pictures of one forward pass."""
@@ -85,6 +71,9 @@ class Warm(msgspec.Struct, frozen=True):
         if memory is not None:
             memory = msgspec.structs.replace(memory, room=room, pictures_max=pictures_max)
         return msgspec.structs.replace(self, cost=cost, memory=memory)
+
+
+_Brings = Callable[[DiffusionRequest], DiffusionRequest]
 
 
 class NoRoom(EngineError):
@@ -136,11 +125,44 @@ def warm_up_denoiser(
     peaks = [Peak(one.shape, one.pictures, one.peaks) for one in measured if one.peaks is not None]
     memory = fitted_memory(peaks, cost, _limits(engine)) if peaks else None
     bench = Bench(engine, probes, watch)
-    if probes.edits:
-        cost, memory = with_edits(bench, number, cost, memory)
-    if probes.image_prompts:
-        cost, memory = with_image_prompts(bench, number + _RUNS, cost, memory)
-    return Warm(cost, tuple(caps), memory, tuple(shapes))
+    (cost, memory), takes = _with_pictures(bench, number, (cost, memory))
+    fits = [(shape, one.batch) for (shape, _), one in zip(probes.batches, shapes, strict=True)]
+    fresh = number + 3 * _RUNS  # the prompts of every repetition, so that what is kept of them takes memory once
+    settled = settle(engine, lambda mark: _repeat(bench, fits, takes, fresh, mark), probes.passes_max)
+    return Warm(cost, tuple(caps), memory, tuple(shapes), settled)
+
+
+def _with_pictures(bench: "Bench", number: int, learned: Learned) -> tuple[Learned, list[_Brings]]:
+    """What is known with pictures that requests bring, and the kinds of them that are taken."""
+    takes = list[_Brings]()
+    if bench.probes.edits:
+        plain, learned = learned, with_edits(bench, number, *learned)
+        takes += [begun_from] if learned[0] is not plain[0] else []
+    if bench.probes.image_prompts:
+        learned = with_image_prompts(bench, number + _RUNS, *learned)
+        takes.append(beside_words)
+    return learned, takes
+
+
+def _repeat(
+    bench: "Bench", fits: Sequence[tuple[DenoiseShape, int]], takes: Sequence[_Brings], number: int, mark: Mark
+) -> None:
+    """One step of all that is warm: every shape in batches of all sizes, from a checkpoint, and with pictures."""
+    engine, probes = bench.engine, bench.probes
+    for shape, fit in fits:
+        for pictures in batch_sizes(fit):
+            _run(engine, [_request(probes, shape, pictures, number, 1)])
+            if shape == fits[0][0] and pictures > 1:
+                _run(engine, [_request(probes, shape, 1, number + 1 + k, 1) for k in range(pictures)])
+            number += 1 + pictures
+            mark(f"a batch of {pictures} at {shape.width}x{shape.height}, {shape.frames} frame(s),")
+        checkpoint_ns(engine, _request(probes, shape, 1, number))
+        number += 1
+        mark(f"a checkpoint of {shape.width}x{shape.height}, {shape.frames} frame(s),")
+    for brings in takes:
+        _run(engine, [brings(bench.request(number))])
+        number += 1
+        mark("a picture that a request brings")
 
 
 def _limits(engine: DenoiseEngine) -> Limits:
@@ -262,26 +284,3 @@ def _stages(done: Denoised, requests: Sequence[DiffusionRequest]) -> StageTimes:
         kind = NoRoom if failure is not None and failure.code == "out_of_memory" else EngineError
         raise kind(f"the warm-up of {size} failed: {why}")
     return done.stages
-
-
-def fitted(measured: Sequence[Measured], start: DenoiseCoefficients) -> DenoiseCoefficients:
-    """Return the least-squares fit of a forward pass, by relative error, and the means of the other stages. Passes of a
-    step that run apart (`start.joined_tokens_max`) have a fixed time each."""
-    rows: list[tuple[float, float, float]] = []
-    for one in measured:
-        forwards, tokens, took = forwards_of(start, one.shape, one.pictures), tokens_of(start, one.shape), one.step_ns
-        work = sum(forwards) * tokens / max(1.0, took)
-        rows.append((len(forwards) / max(1.0, took), work, work * tokens))
-    fixed_ns, token_ns, pair_ns = solve_nonnegative(rows, [1.0] * len(rows))
-    pixels = sum(one.shape.pixels * one.pictures for one in measured)
-    prompts = sum(max(1, one.shape.passes) for one in measured)
-    return msgspec.structs.replace(
-        start,
-        base_ns=0.0,
-        floor_ns=fixed_ns,
-        is_floor_hidden=False,
-        token_ns=token_ns,
-        pair_ns=pair_ns,
-        text_ns=sum(one.text_ns for one in measured) / prompts,
-        decode_ns=sum(one.decode_ns for one in measured) / pixels,
-    )

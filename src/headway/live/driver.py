@@ -208,3 +208,12 @@ class Driver:
         """End the event log."""
         if self._log is not None:
             self._log.close()
+
+
+class LateFeed:
+    """The driver's `feed`, for parts that are built before the driver is."""
+
+    target: Callable[[Callable[[Ns], Event]], None]
+
+    def __call__(self, make: Callable[[Ns], Event]) -> None:
+        self.target(make)

@@ -46,16 +46,23 @@ class _Trial(msgspec.Struct, frozen=True):
     peak: Peak | None
 
 
+def begun_from(request: DiffusionRequest) -> DiffusionRequest:
+    """It begins from a picture of its size."""
+    content = msgspec.structs.replace(request.content, pictures=(_picture(request, 0),))
+    return msgspec.structs.replace(request, content=content, strength=0.5)
+
+
+def beside_words(request: DiffusionRequest) -> DiffusionRequest:
+    """It has a picture beside its words, another for each seed."""
+    content = msgspec.structs.replace(request.content, image_prompts=(_picture(request, request.seed),))
+    return msgspec.structs.replace(request, content=content, image_prompts=1)
+
+
 def with_edits(bench: Bench, number: int, cost: DenoiseCoefficients, memory: DenoiseMemory | None) -> Learned:
     """What is known, with a picture to begin from; without where the model takes none after all."""
 
-    def edit(number: int) -> DiffusionRequest:
-        request = bench.request(number)
-        content = msgspec.structs.replace(request.content, pictures=(_picture(request, 0),))
-        return msgspec.structs.replace(request, content=content, strength=0.5)
-
     try:
-        trial = _tried(bench, edit, number)
+        trial = _tried(bench, lambda number: begun_from(bench.request(number)), number)
     except EngineError as error:
         log.warning("%s; edits are predicted without it", error)
         return cost, memory
@@ -69,13 +76,8 @@ def with_image_prompts(bench: Bench, number: int, cost: DenoiseCoefficients, mem
     Raises EngineError: an adapter was loaded for them. Of a guided request the black picture beside the other words is
     encoded once per size, and not counted.
     """
-
-    def shown(number: int) -> DiffusionRequest:
-        request = bench.request(number)
-        content = msgspec.structs.replace(request.content, image_prompts=(_picture(request, number),))
-        return msgspec.structs.replace(request, content=content, image_prompts=1)
-
-    trial, plain = _tried(bench, shown, number), _tried(bench, bench.request, number + _RUNS)
+    trial = _tried(bench, lambda number: beside_words(bench.request(number)), number)
+    plain = _tried(bench, bench.request, number + _RUNS)
     more = trial.denoise_ns / max(1.0, plain.denoise_ns) - 1.0
     cost = msgspec.structs.replace(cost, image_prompt_ns=trial.image_ns, image_prompt_share=max(0.0, more))
     return cost, memory if memory is None or trial.peak is None else with_image_prompt(memory, cost, trial.peak)

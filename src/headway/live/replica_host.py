@@ -35,7 +35,7 @@ from headway.live.child import error_in, read_order, run_to_end
 from headway.live.clock import Clock
 from headway.live.denoise_thread import DenoiseThread
 from headway.live.denoise_warmup import Warm, warm_up_denoiser
-from headway.live.driver import Driver, Ports
+from headway.live.driver import Driver, LateFeed, Ports
 from headway.live.engine_thread import EngineThread
 from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
@@ -140,7 +140,7 @@ class Replica:
         if self._rows is not None:
             self._rows.save()
 
-    async def _load_llm(self, llm: LlmSpec, feed: "LateFeed") -> Parts:
+    async def _load_llm(self, llm: LlmSpec, feed: LateFeed) -> Parts:
         spec, clock = self._start.spec, self._clock
         if self._rows is not None:
             self._tell("load", 0.0, self._sizes)
@@ -150,13 +150,16 @@ class Replica:
         thread = EngineThread(engine, clock, feed, self._spans.append, is_asynchronous=limits.device != "cpu")
         self._tell("warm-up", 0.0, "")
         scheduler = llm.scheduler
-        steps = await thread.call(lambda: warm_up(engine, ring_buckets(llm), scheduler.max_seqs, scheduler.step_tokens))
-        self._tell("warm-up", 1.0, "")
+        sizes = ring_buckets(llm), scheduler.max_seqs, scheduler.step_tokens, llm.executor.settle_passes_max
+        warm = await thread.call(lambda: warm_up(engine, *sizes))
+        self._tell("warm-up", 1.0, warm.settled.words)
         outlet = SocketOutlet(self._link)
         transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
-        return Parts(Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport, steps=steps)
+        return Parts(
+            Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport, steps=warm.steps
+        )
 
-    async def _load_diffusion(self, feed: "LateFeed") -> Parts:
+    async def _load_diffusion(self, feed: LateFeed) -> Parts:
         spec, clock = self._start.spec, self._clock
         engine = await self._loop.run_in_executor(None, load_denoiser, spec, clock.now_ns, self._tell)
         thread = DenoiseThread(engine, clock, feed, self._spans.append)
@@ -248,15 +251,6 @@ class Replica:
                 self._over.set_result(None)
 
         self._every(_DRAIN_POLL_S, look)
-
-
-class LateFeed:
-    """The driver's `feed`, for parts that are built before the driver is."""
-
-    target: Callable[[Callable[[Ns], Event]], None]
-
-    def __call__(self, make: Callable[[Ns], Event]) -> None:
-        self.target(make)
 
 
 def _arrived(frame: Envelope) -> Callable[[Ns], Event]:

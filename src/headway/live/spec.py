@@ -75,6 +75,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pace: PolicyChoice = PolicyChoice("on_launch")  # when to plan the next step
     buckets: BucketSettings = BucketSettings()
+    settle_passes_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4  # repeated warm-ups until device memory is steady
     report_interval_ms: Annotated[float, msgspec.Meta(gt=0)] = 20.0  # a front hears of a replica at most so often
     transfer: TransferParams = TransferParams()
     orphan_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0  # requests of a front that is gone are kept so long

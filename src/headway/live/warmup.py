@@ -5,11 +5,14 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headway.core.ids import RequestId
 from headway.core.plans import Chunk, Join, NewSequence, StepPlan
 from headway.core.ports import LlmEngine
 from headway.core.request import SamplingParams
 from headway.cost.llm import MeasuredStep, StepShape, pairs
+from headway.live.settling import PASSES_MAX, Mark, Settled, settle
 from headway.sched.executor.buckets import Buckets, shaped
 
 _TOKENS: Final = 32
@@ -30,31 +33,58 @@ class _Round(NamedTuple):
     def steps(self) -> int:
         return 1 + self.decodes
 
+    @property
+    def words(self) -> str:
+        bucket = max((*self.of_prefill.rows, *self.of_decode.rows), default=0)
+        padded = f"padded to {bucket} rows" if bucket else "unpadded"
+        return f"a prompt of {self.size} tokens and {self.decodes} decodes, {padded},"
+
+
+class Warmed(msgspec.Struct, frozen=True):
+    """An engine is warm: what steps took, and that its device's allocator takes nothing new for them."""
+
+    steps: tuple[MeasuredStep, ...]
+    settled: Settled
+
 
 def warm_up(
-    engine: LlmEngine, buckets: Buckets | None = None, decodes_max: int = 1, tokens_max: int = _TOKENS
-) -> tuple[MeasuredStep, ...]:
+    engine: LlmEngine,
+    buckets: Buckets | None = None,
+    decodes_max: int = 1,
+    tokens_max: int = _TOKENS,
+    passes_max: int = PASSES_MAX,
+) -> Warmed:
     """Prefill one sequence, decode one token, forget it: unpadded, and in every bucket, the largest first. Then do so
     with prompts of two lengths, padded as requests will be, and return what each of these steps took.
 
     Decodes are padded to the buckets that `decodes_max` of them can have; a step holds at most `tokens_max` tokens.
-    Steps are numbered below 0, and so are sequences, which no machine uses.
+    Steps are numbered below 0, and so are sequences, which no machine uses. All of it is repeated, up to `passes_max`
+    times, until the device's allocator takes nothing new, and the last pass is the one that is told. Raises EngineError
+    when it always takes more.
     """
     padded = buckets or Buckets()
     rounds = list(_rounds(padded, decodes_max))
     firsts = len(rounds)
     rounds += [_Round(min(size, tokens_max), padded, padded, _DECODES_MEASURED) for size in (_TOKENS_MEASURED, _TOKENS)]
-    step = -sum(one.steps for one in rounds) - 1
+    passes = 1 + passes_max
+    step, seq = -passes * sum(one.steps for one in rounds) - 1, -passes * len(rounds)
     gone: tuple[int, ...] = ()
     measured: list[MeasuredStep] = []
-    for number, one in enumerate(rounds):
-        seq = number - len(rounds)
-        took = _run(engine, seq, one, step, gone)
-        step, gone = step + len(took), (seq,)
-        if number >= firsts:
-            measured += took
+
+    def over(mark: Mark) -> None:
+        nonlocal step, seq, gone
+        measured.clear()
+        for number, one in enumerate(rounds):
+            took = _run(engine, seq, one, step, gone)
+            step, seq, gone = step + len(took), seq + 1, (seq,)
+            if number >= firsts:
+                measured.extend(took)
+            mark(one.words)
+
+    over(lambda _part: None)
+    settled = settle(engine, over, passes_max)
     engine.run(StepPlan(step, step - 1, "dummy", leave=gone))
-    return tuple(measured)
+    return Warmed(tuple(measured), settled)
 
 
 def _run(engine: LlmEngine, seq: int, one: _Round, step: int, gone: tuple[int, ...]) -> list[MeasuredStep]:

@@ -16,7 +16,8 @@ from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.diffusion_memory import decode_bytes, step_bytes
 from headway.engines.synthetic.denoise import DenoiserParams, SyntheticDenoiser
 from headway.live.assemble import Recipe, room_beside, warmed
-from headway.live.denoise_warmup import Clocks, Measured, Probes, fitted, warm_up_denoiser
+from headway.live.denoise_fit import Measured, fitted
+from headway.live.denoise_warmup import Clocks, Probes, warm_up_denoiser
 from headway.live.host_memory import MEMORY_SHARE
 from headway.live.spec import DiffusionSpec, PipelineSpec, ReplicaSpec
 from headway.sched.diffusion.params import DiffusionParams, ShapeCap, largest_batch
@@ -306,7 +307,7 @@ def test_a_batch_that_is_predicted_not_to_fit_is_not_run() -> None:
 def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC F8
     probes = Probes(((SMALL, 4), (DenoiseShape(96, 64, 9), 1)), "png")
     warm = warm_up_denoiser(SyntheticDenoiser(DenoiserParams(step_ns=1)), probes, START)
-    assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1"
+    assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1; no device allocator that could settle"
     spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec())
     assert warmed(Recipe(spec, 0, None), warm).warm == (
         WarmShape(64, 64, 1, 4, first_ns=0),

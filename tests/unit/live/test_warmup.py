@@ -33,7 +33,7 @@ def test_an_engine_is_as_new_after_its_warm_up(params: SyntheticParams) -> None:
 
 # SPEC A7, J3
 def test_measured_steps_tell_what_prompts_and_decodes_take() -> None:
-    steps = warm_up(Timed(SyntheticParams(check=True)), tokens_max=128)
+    steps = warm_up(Timed(SyntheticParams(check=True)), tokens_max=128).steps
     seen = [
         (one.shape.prefill_tokens, one.shape.decodes, one.shape.kv_tokens, round(one.took_ns / 1e6)) for one in steps
     ]

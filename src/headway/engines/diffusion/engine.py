@@ -9,7 +9,7 @@ import torch
 from headway.core.artifacts import Denoised, Made, RowFailed, RowMade, StagePeaks, StageTimes
 from headway.core.errors import InvariantError
 from headway.core.plans import DenoisePlan, NewDenoise, StepTiming
-from headway.core.ports import DeviceMemory
+from headway.core.ports import DeviceMemory, Reserved
 from headway.core.request import DenoiseShape, DiffusionRequest
 from headway.core.units import Ns
 from headway.engines.diffusion.batch import JOINED_TOKENS_MAX, Batcher, alike, owned
@@ -27,6 +27,7 @@ from headway.engines.diffusion.prompts import read_by
 from headway.engines.diffusion.room import PassRoom, no_room
 from headway.engines.diffusion.rows import Row, save
 from headway.engines.diffusion.stages import LocalStages, Stages
+from headway.engines.reserved import reserved_of
 
 MIB: Final = 1 << 20
 _TRIES: Final = 3  # of one forward pass that is measured; the fastest counts
@@ -148,6 +149,10 @@ class DiffusionEngine:
     def device_memory(self) -> DeviceMemory | None:
         """Of an accelerator; None: it computes in the memory of its host."""
         return memory_of(self._loaded.device)
+
+    def reserved(self) -> Reserved | None:
+        """What the allocator of an accelerator has taken for this process; None: it computes on its host."""
+        return reserved_of(self._loaded.device)
 
     def _lap(self, rows: Sequence[Row] = ()) -> None:
         if self._count is not None:

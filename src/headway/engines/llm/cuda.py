@@ -6,8 +6,10 @@ from contextlib import contextmanager
 import torch
 
 from headway.core.errors import ConfigError, InvariantError
+from headway.core.ports import Reserved
 from headway.engines.llm.device import Lane
 from headway.engines.llm.forks import Forks, Join
+from headway.engines.reserved import reserved_of
 
 _WARM_RUNS = 2
 
@@ -52,6 +54,9 @@ class CudaDevice:
 
     def event(self) -> "CudaEvent":
         return CudaEvent(self)
+
+    def reserved(self) -> Reserved | None:
+        return reserved_of(self.where)
 
     def drain(self) -> None:
         """The copy lanes hold work that computing waits for, and the other way round: all of the device."""

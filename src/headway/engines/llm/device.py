@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import numpy.typing as npt
 import torch
 
+from headway.core.ports import Reserved
 from headway.engines.llm.forks import Join
 
 Array = npt.NDArray[Any]  # int32, int64, float32 or float64
@@ -57,6 +58,10 @@ class Device(Protocol):
         ...
 
     def event(self) -> Event: ...
+
+    def reserved(self) -> Reserved | None:
+        """What its caching allocator has taken; None: it has none."""
+        ...
 
     def drain(self) -> None:
         """Wait until no lane has work left. Raises RuntimeError when the device failed."""

@@ -19,6 +19,7 @@ from headway.core.errors import EngineError
 from headway.core.events import StepDone, Stopped
 from headway.core.messages import TokenScores
 from headway.core.plans import NewSequence, StepPlan, StepTiming
+from headway.core.ports import Reserved
 from headway.core.units import Ns
 from headway.engines.llm.backend import device_backend
 from headway.engines.llm.batch import LEAST_ROWS, StepInputs
@@ -135,6 +136,9 @@ class DeviceLlmEngine:
         except RuntimeError as error:
             raise EngineError(f"{refused}: {error}") from error
         return queue
+
+    def reserved(self) -> Reserved | None:
+        return self._device.reserved()
 
     def close(self) -> None:
         """Give the memory back; the engine cannot run afterwards."""

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from headway.core.ports import Reserved
 from headway.engines.llm.device import Lane
 from headway.engines.llm.forks import Join, in_line
 
@@ -27,6 +28,10 @@ class LateDevice:
 
     def event(self) -> "LateEvent":
         return LateEvent(self)
+
+    def reserved(self) -> Reserved | None:
+        """It computes in host memory."""
+        return None
 
     def drain(self) -> None:
         """Nothing is ever queued."""

@@ -21,6 +21,7 @@ from tests.unit.engines.llm.races import Clocks, Race, Races, Touch, merge
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from headway.core.errors import InvariantError
+from headway.core.ports import Reserved
 from headway.engines.llm.device import Lane
 from headway.engines.llm.forks import Forks, Join
 
@@ -132,6 +133,10 @@ class StreamDevice:
 
     def event(self) -> StreamEvent:
         return StreamEvent(self)
+
+    def reserved(self) -> Reserved | None:
+        """It computes in host memory."""
+        return None
 
     def drain(self) -> None:
         for lane in LANES:
