@@ -1,6 +1,6 @@
 """What an operator does with replicas: look at them, take one out, bring it back, have sizes warmed."""
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ class WarmBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/replicas/{id}/warm`. `seconds`: lengths of a video; all that its model makes where left out."""
 
     sizes: tuple[str, ...]
-    seconds: tuple[int, ...] = ()
+    seconds: Annotated[tuple[int, ...], msgspec.Meta(max_length=SHAPES_MAX)] = ()
 
 
 class ReplicaRoutes:

@@ -84,6 +84,7 @@ def test_an_admin_has_sizes_warmed() -> None:
         ("rep-1", {"sizes": [f"64x{8 * n}" for n in range(8, 100)]}, 400, "invalid_value"),
         ("rep-1", {"sizes": ["64x64"], "seconds": [4]}, 400, "invalid_value"),
         ("rep-2", {"sizes": ["64x64"], "seconds": [5]}, 400, "invalid_value"),
+        ("rep-2", {"sizes": ["64x64"], "seconds": [4] * 65}, 400, "invalid_value"),  # each is run with every size
         ("rep-1", {}, 400, "missing_required_parameter"),
     ],
 )
