@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ with warnings.catch_warnings():  # what the libraries say at import is theirs
     pytest.importorskip("av")
     pytest.importorskip("PIL")
 
+from tests.unit.engines.diffusion.fresh import Fresh, forking  # noqa: E402
 from tests.unit.engines.diffusion.pipelines import PIPELINES  # noqa: E402
 
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings  # noqa: E402
@@ -62,3 +63,10 @@ def engine(loaded: Callable[..., Loaded]) -> Callable[..., DiffusionEngine]:
         return DiffusionEngine(loaded(family, seed), RunSettings(**settings), lambda: next(ticks))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Iterator[Fresh]:
+    """Runs scripts in fresh processes."""
+    with forking() as interpreter:
+        yield interpreter

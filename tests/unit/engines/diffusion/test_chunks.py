@@ -1,7 +1,5 @@
 """Chunks of a streaming session: each goes on from the latents that the one before handed on (SPEC H5, F1)."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from tests.unit.engines.diffusion.asks import STEPS, asked, made, run, video
+from tests.unit.engines.diffusion.fresh import Fresh
 
 from headway.core.artifacts import Made
 from headway.core.errors import ConfigError
@@ -167,40 +166,32 @@ def test_a_chunk_and_a_whole_video_of_as_many_frames_share_no_pass(engine: Make)
 # Checkpoints and processes
 
 FRESH = """
-import os, sys, msgspec
+import sys, msgspec
 from pathlib import Path
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
 from headway.core.request import DiffusionRequest
 from headway.engines.diffusion.engine import DiffusionEngine, RunSettings
 from headway.engines.diffusion.loading import LoadSettings, load
-first, second = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[DiffusionRequest])
-other = os.fork()  # each of the two has imported what it needs and done nothing else
-request = first if other else second
+request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=DiffusionRequest)
 engine = DiffusionEngine(load(LoadSettings(Path(sys.argv[1]), device="cpu")), RunSettings(), lambda: 0)
 row = DenoiseRow(0, request.begun, request.steps - request.begun, request.steps, request.n)
 done = engine.run(DenoisePlan(1, 0, (row,), request.height, request.width, new=(NewDenoise(0, request),)))
 assert not done.failed, done.failed
-if other:
-    assert os.waitpid(other, 0)[1] == 0
 sys.stdout.buffer.write(msgspec.msgpack.encode([one.body for one in done.made[0].made]))
 """
 
 
 def test_a_fresh_process_makes_the_next_chunk_and_the_rest_of_it_bit_for_bit(
-    engine: Make, saved: Callable[..., Path]
+    engine: Make, saved: Callable[..., Path], fresh: Fresh
 ) -> None:
     """Its latents travel in the request, and so does what UniPC remembers (SPEC F6)."""
     body = made(engine("wan"), chunk("wan", 1))[0].body
     request = chunk("wan", 2, body)
     whole = [each.body for each in made(engine("wan"), request)]
     checkpoint = run(engine("wan"), [request], count=2, save=(0,)).made[0].made[0]
-    orders = (request, msgspec.structs.replace(request, begun=2, checkpoint=checkpoint.body))
-    command = [sys.executable, "-W", "ignore", "-c", FRESH, str(saved("wan"))]
-    ended = subprocess.run(command, input=msgspec.msgpack.encode(orders), capture_output=True, timeout=240, check=True)
-    size = len(msgspec.msgpack.encode(whole))
-    answers = [ended.stdout[at : at + size] for at in (0, size)]
-    assert [msgspec.msgpack.decode(answer, type=list[bytes]) for answer in answers] == [whole, whole]
-    assert len(ended.stdout) == 2 * size
+    for order in (request, msgspec.structs.replace(request, begun=2, checkpoint=checkpoint.body)):
+        printed = fresh.run(FRESH, str(saved("wan")), given=msgspec.msgpack.encode(order))
+        assert msgspec.msgpack.decode(printed, type=list[bytes]) == whole
 
 
 @pytest.mark.parametrize("family", ["wan-laps", "wan2.2"])

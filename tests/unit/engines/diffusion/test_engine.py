@@ -1,8 +1,6 @@
 """Plans on real components: batches, seeds, checkpoints, failures of one row, and what is left behind."""
 
 import io
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.engines.diffusion.asks import STEPS, asked, made, mask, picture, pixels, run, video
+from tests.unit.engines.diffusion.fresh import Fresh
 
 from headway.core.artifacts import Denoised
 from headway.core.errors import InvariantError
@@ -151,7 +150,7 @@ sys.stdout.buffer.write(done.made[0].made[0].body)
 """
 
 
-def test_a_fresh_process_goes_on_bit_for_bit(engine: Make, saved: Callable[..., Path]) -> None:
+def test_a_fresh_process_goes_on_bit_for_bit(engine: Make, saved: Callable[..., Path], fresh: Fresh) -> None:
     """UniPC remembers model outputs and samples: latents and a step index are not enough (SPEC F6)."""
     request = video(steps=6)
     whole = made(engine("wan"), request)[0].body
@@ -159,9 +158,7 @@ def test_a_fresh_process_goes_on_bit_for_bit(engine: Make, saved: Callable[..., 
     checkpoint = run(one, [request], count=3, save=(0,)).made[0].made[0]
     assert (checkpoint.kind, checkpoint.steps) == ("checkpoint", 3)
     order = msgspec.msgpack.encode(msgspec.structs.replace(request, begun=3, checkpoint=checkpoint.body))
-    command = [sys.executable, "-W", "ignore", "-c", RESUME, str(saved("wan"))]
-    ended = subprocess.run(command, input=order, capture_output=True, timeout=120, check=True)
-    assert ended.stdout == whole
+    assert fresh.run(RESUME, str(saved("wan")), given=order) == whole
 
 
 @pytest.mark.parametrize("family", [*PICTURES, "wan2.2"])

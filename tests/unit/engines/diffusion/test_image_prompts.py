@@ -1,8 +1,6 @@
 """Image prompts through an IP-Adapter: the pipeline's own pixels, embeddings encoded once, and what is refused."""
 
 import gc
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.unit.engines.diffusion.asks import asked, made, picture, pixels, run
+from tests.unit.engines.diffusion.fresh import Fresh
 from tests.unit.engines.diffusion.ip_adapters import save_adapter
 from tests.unit.engines.diffusion.test_equality import HOW, NEGATIVE, PROMPT
 
@@ -258,12 +257,12 @@ def interrupted(engine: DiffusionEngine, request: DiffusionRequest, at: int = 2)
 
 
 # SPEC F6
-def test_a_fresh_process_goes_on_bit_for_bit_and_encodes_nothing(painter: Make, saved: Save, adapter: Path) -> None:
+def test_a_fresh_process_goes_on_bit_for_bit_and_encodes_nothing(
+    painter: Make, saved: Save, adapter: Path, fresh: Fresh
+) -> None:
     whole = made(painter(), shown())[0].body
     order = msgspec.msgpack.encode(interrupted(painter(), shown()))
-    command = [sys.executable, "-W", "ignore", "-c", RESUME, str(saved("flux")), str(adapter)]
-    ended = subprocess.run(command, input=order, capture_output=True, timeout=120, check=True)
-    assert ended.stdout == whole
+    assert fresh.run(RESUME, str(saved("flux")), str(adapter), given=order) == whole
 
 
 # SPEC F6
