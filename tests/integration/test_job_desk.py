@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -1054,3 +1055,32 @@ def test_the_evidence_of_a_job_is_closed_after_its_objects_are_stored(tmp_path: 
     (told,) = records
     assert told.segments["upload"] >= 1000.0
     assert sum(told.segments.values()) == pytest.approx(told.e2e_ms, rel=0.01)  # SPEC I2
+
+
+def test_the_evidence_of_every_attempt_outlives_the_gateways_that_ran_them(tmp_path: Path) -> None:
+    # SPEC I1
+    began_ns = time.monotonic_ns()
+
+    async def life(test: Callable[[Rig], Awaitable[None]], ago_s: int) -> None:
+        async with desk(tmp_path, clock=Clock(began_ns - ago_s * NS_PER_S)) as rig:
+            await test(rig)
+
+    async def first(rig: Rig) -> None:
+        rig.painter.hold(7)
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.at("video_1", 70)
+
+    async def second(rig: Rig) -> None:
+        assert (await rig.over("video_1")).status == "completed"
+
+    async def third(rig: Rig) -> None:
+        found = await rig.jobs.evidence("video_1", TENANT)
+        assert [(attempt, record.steps_done) for attempt, record in found] == [(1, 8), (2, 2)]
+        assert all(record.ended_ns - 700 * NS_PER_S > -60 * NS_PER_S for _, record in found)  # in the time of this run
+        assert all(record.ended_ns < rig.painter.now_ns() for _, record in found)
+        assert await rig.jobs.evidence("video_1", TenantId("other")) == []
+        assert await rig.jobs.delete("video_1", TENANT)
+        assert await rig.jobs.evidence("video_1", None) == []
+
+    for test, ago_s in ((first, 300), (second, 500), (third, 700)):
+        asyncio.run(life(test, ago_s))

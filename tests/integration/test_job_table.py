@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.event import listen
 from tests.postgres_server import postgres
 from tests.property.job_world import MemoryTable
@@ -20,7 +20,8 @@ from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, U
 from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView
 from headway.adapters.jobs.answers import AnswerTable, InUse
 from headway.adapters.jobs.clients import ClientTable
-from headway.adapters.jobs.connect import Database, upgrade
+from headway.adapters.jobs.connect import Database, downgrade, upgrade
+from headway.adapters.jobs.evidence import ATTEMPTS_MAX, EvidenceTable
 from headway.adapters.jobs.lapsed import Lapsed
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.outputs import StoredOutput, read_json
@@ -31,7 +32,9 @@ from headway.adapters.jobs.table import JobInput, NodeTable, Retention
 from headway.adapters.jobs.tables import metadata
 from headway.adapters.jobs.usage import Spent, UsageTable
 from headway.core.artifacts import PromptRead
+from headway.core.decisions import Decision
 from headway.core.errors import CapacityError, ConfigError, RequestError
+from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.job_effects import (
     ClaimRow,
@@ -739,6 +742,42 @@ def test_migrations_make_the_tables_that_queries_see(database: Database) -> None
     with database.engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_the_evidence_of_attempts_is_kept_as_long_as_their_job_and_the_latest_only(database: Database) -> None:
+    # SPEC I1
+    table, (node, clients) = EvidenceTable(database), tables(database)
+    clients.insert(new("job-1"), 0)
+    taken(node, "job-1")
+    for attempt in range(1, ATTEMPTS_MAX + 3):
+        table.keep(RequestId("job-1"), attempt, ended("job-1", attempt))
+    table.keep(RequestId("job-2"), 1, ended("job-2", 1))  # there is none
+    kept = table.of("job-1", None)
+    assert [attempt for attempt, _ in kept] == list(range(3, ATTEMPTS_MAX + 3))
+    assert [record for _, record in kept] == [ended("job-1", attempt) for attempt, _ in kept]
+    assert table.of("job-1", "somebody else") == []
+    assert table.of("job-2", None) == []
+    clients.delete("job-1", None)
+    assert table.of("job-1", None) == []
+
+
+def ended(job: str, attempt: int) -> EvidenceRecord:
+    at_ns = attempt * S
+    marks = FrontMarks(RequestId(job), TenantId("t"), at_ns, at_ns, at_ns, at_ns, None, None, at_ns + S, 0)
+    decision = Decision("pool", at_ns, "route", "rep-0", "alone", (), RequestId(job))
+    return evidence_record(msgspec.structs.replace(marks, decisions=(decision,)), None)
+
+
+def test_a_schema_is_taken_back_and_brought_up_again_with_its_jobs(database: Database) -> None:
+    _, clients = tables(database)
+    clients.insert(new("job-1"), 0)
+    EvidenceTable(database).keep(RequestId("job-1"), 1, ended("job-1", 1))
+    downgrade(database.engine, "0007")
+    with database.engine.begin() as connection:
+        assert "job_evidence" not in inspect(connection).get_table_names()
+    upgrade(database.engine)
+    assert clients.find("job-1", None) is not None
+    assert EvidenceTable(database).of("job-1", None) == []
 
 
 def test_a_table_of_an_earlier_version_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:

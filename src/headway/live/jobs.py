@@ -38,6 +38,7 @@ from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.live.clock import Clock, unix_s
 from headway.live.jobs_answers import AnswerDesk
 from headway.live.jobs_clients import ClientDesk, MeterDesk, PictureDesk
+from headway.live.jobs_evidence import EvidenceKeeper
 from headway.live.jobs_queue import QueueDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
 from headway.live.jobs_settings import JobSettings, objects_folder
@@ -77,6 +78,7 @@ class JobDesk:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs = JobRuns(front, self._tables, self.store, self.feed, self._epoch_ns)
+        self._evidence = EvidenceKeeper(self._tables, self._epoch_ns)
         self._table = TableDriver(self._tables, self.feed, self.now_ns, self._runs.made)
         self._table.starting = lambda: self.starting()
         self.starting: Callable[[], Sequence[str]] = tuple  # models that are not ready yet: their jobs wait
@@ -113,8 +115,11 @@ class JobDesk:
 
     def observe(self, record: EvidenceRecord) -> None:
         """A request of this gateway is over, a job's or a client's."""
-        if not self._runs.spending.observe(record):
+        attempt = self._runs.spending.observe(record)
+        if attempt is None:
             self.tokens.observe(record)
+        else:
+            self._evidence.keep(attempt, record)
 
     def states(self) -> list[tuple[str, int]]:
         """Jobs by state, at most a few seconds old where somebody reads them regularly: reading them reads anew."""
@@ -166,6 +171,7 @@ class JobDesk:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hooks.close()
         await self._answers.close()
+        await self._evidence.close()
         await self.tokens.flush()
         await asyncio.to_thread(self._tables.close)
 

@@ -14,6 +14,7 @@ class Attempt:
 
     def __init__(self, start: StartJob) -> None:
         self.row, self.save_every = start.row, start.save_every
+        self.trace_id: str | None = None  # of its client
         self.is_stopped = False
         self.is_lost = False  # stopped, and its row is not ours any more
         self.is_submitted = False
@@ -25,6 +26,11 @@ class Attempt:
         self.stored_ns: Ns = 0  # its outputs took so long to be stored
         self.outcome: OutcomeKind | None = None
         self.is_let_go = asyncio.Event()  # the front and its replica have done with the request
+
+    @property
+    def number(self) -> int:
+        """Of the attempts of its job, from 1."""
+        return self.row.attempt
 
     def key(self, name: str) -> str:
         """Of an object of this attempt."""

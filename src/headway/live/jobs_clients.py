@@ -18,6 +18,7 @@ from headway.adapters.gateway.job_ports import (
     Usage,
     UsageQuery,
 )
+from headway.adapters.jobs.evidence import moved
 from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.places import Taken
 from headway.adapters.jobs.records import JobRecord, NewRecord
@@ -25,6 +26,7 @@ from headway.adapters.storage.keys import job_prefix, object_key
 from headway.adapters.storage.objects import ObjectStore
 from headway.adapters.webhooks.send import Webhooks
 from headway.core.errors import CapacityError, RequestError
+from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.jobs import OVER, JobEvent, JobStored, RowLost, SaveAsked
 from headway.core.request import DiffusionRequest, Slo
@@ -169,6 +171,11 @@ class ClientDesk:
         """See the port."""
         body = await self._tables.ask(lambda: self._tables.clients.request(job, tenant))
         return () if body is None else msgspec.msgpack.decode(body, type=DiffusionRequest).content.pictures
+
+    async def evidence(self, job: str, tenant: TenantId | None) -> Sequence[tuple[int, EvidenceRecord]]:
+        """See the port."""
+        found = await self._tables.ask(lambda: self._tables.evidence.of(job, tenant))
+        return [(attempt, moved(record, -self.epoch_ns)) for attempt, record in found]
 
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
         """See the port."""

@@ -161,6 +161,7 @@ class JobRuns:
         request = self._placed(found, attempt, checkpoint)
         stream = self._front.submit(request, request.arrived_ns, request.arrived_ns)
         attempt.is_submitted = True
+        attempt.trace_id = None if request.trace is None else request.trace.trace_id
         self.spending.submitted(attempt)
         end = await self._follow(attempt, request, stream)
         if end.reason is not FinishReason.STOP or end.error is not None:

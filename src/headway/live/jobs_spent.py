@@ -45,11 +45,12 @@ class Spending:
         """Its request is at the front from now on."""
         self._open[attempt.row.job] = attempt
 
-    def observe(self, record: EvidenceRecord) -> bool:
-        """A request is over, and nobody works on it any more. False: it is of no job."""
+    def observe(self, record: EvidenceRecord) -> Attempt | None:
+        """A request is over, and nobody works on it any more. Returns the attempt that it was; None: it is of no
+        job."""
         attempt = self._open.pop(record.request, None)
         if attempt is None:
-            return False
+            return None
         attempt.is_let_go.set()
         device_ns = round((record.device_ms or 0.0) * NS_PER_MS)
         # One that is lost may have come to its end all the same: cancelled while its outputs were stored.
@@ -59,7 +60,7 @@ class Spending:
             task = asyncio.get_running_loop().create_task(self._meter(spent))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
-        return True
+        return attempt
 
     async def _meter(self, spent: Spent) -> None:
         while True:

@@ -12,6 +12,7 @@ import msgspec
 from headway.adapters.jobs.answers import AnswerTable
 from headway.adapters.jobs.clients import ClientTable
 from headway.adapters.jobs.connect import Database
+from headway.adapters.jobs.evidence import EvidenceTable
 from headway.adapters.jobs.lapsed import Lapsed
 from headway.adapters.jobs.outbox import Outbox
 from headway.adapters.jobs.outputs import StoredOutput
@@ -84,6 +85,7 @@ class Tables:
         self.queue = Queue(self.database)
         self.answers = AnswerTable(self.database, owner)
         self.usage = UsageTable(self.database)
+        self.evidence = EvidenceTable(self.database)
         self.outbox = Outbox(self.database)
 
     def ask(self, work: Callable[[], T], is_beat: bool = False) -> asyncio.Future[T]:

@@ -10,6 +10,7 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id
 from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
+from headway.adapters.gateway.evidence_route import EVIDENCE, EvidenceRoute
 from headway.adapters.gateway.exchange import ClientLeft, Exchange, Receive, Scope, Send
 from headway.adapters.gateway.explain import ExplainRoute
 from headway.adapters.gateway.generate import Generator
@@ -36,7 +37,6 @@ Endpoint = Callable[[Exchange, str], Awaitable[None]]
 
 _MODEL: Final = re.compile(r"/v1/models/(.+)")
 _SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,9})?")
-_EVIDENCE: Final = re.compile(r"/v1/requests/(.+)/evidence")
 _VERBS: Final = {verb: re.compile(rf"/v1/replicas/(.+)/{verb}") for verb in (*VERBS, "warm")}
 
 
@@ -82,7 +82,7 @@ class Gateway:
         }
         self._patterns: list[tuple[re.Pattern[str], dict[str, Endpoint]]] = [
             (_MODEL, {"GET": self._known(self._plain.model)}),
-            (_EVIDENCE, {"GET": self._of_tenant_named(self._plain.evidence)}),
+            (EVIDENCE, {"GET": EvidenceRoute(serving, self._door, self._plain.index, kept).answer}),
         ]
         near = Near(serving, self._door, painter, self._plain.index, settings)
         sessions = SessionRoutes(near, kept, self.metrics.registry)

@@ -22,6 +22,12 @@ def evidence_object(records: Sequence[EvidenceRecord], trace_id: str | None) -> 
     return out
 
 
+def attempts_object(attempts: Sequence[tuple[int, EvidenceRecord]]) -> dict[str, object]:
+    """Return the record of a job's last attempt, and all of them by number under `attempts`."""
+    rows: list[dict[str, object]] = [{"attempt": number, **evidence_row(record)} for number, record in attempts]
+    return {**evidence_row(attempts[-1][1]), "attempts": rows}
+
+
 def ledger_object(accounts: Sequence[tuple[AccountView, float]], tenant: Tenant) -> dict[str, object]:
     """Return every account that the tenant may see: its own and those of no tenant; an admin sees all."""
     own = f"tenant/{tenant.id}/"

@@ -12,6 +12,7 @@ import msgspec
 
 from headway.adapters.gateway.queue_ports import Queue
 from headway.core.artifacts import PromptRead
+from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, RequestId, TenantId
 from headway.core.request import DiffusionRequest
 
@@ -174,6 +175,10 @@ class Jobs(Protocol):
 
     async def pictures(self, job: str, tenant: TenantId | None) -> tuple[bytes, ...]:
         """What came with its request, as the client sent it; nothing where there is no such job."""
+        ...
+
+    async def evidence(self, job: str, tenant: TenantId | None) -> Sequence[tuple[int, EvidenceRecord]]:
+        """Its attempts that are over by number, the latest ones, whichever gateway ran them; times are of this run."""
         ...
 
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:

@@ -1,10 +1,10 @@
-"""The ordinary routes: models, tokenize, health, ledger, evidence, estimates, metrics. One JSON object each."""
+"""The ordinary routes: models, tokenize, health, ledger, estimates, metrics. One JSON object each."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.estimates import text_estimate
-from headway.adapters.gateway.evidence import evidence_object, ledger_object
+from headway.adapters.gateway.evidence import ledger_object
 from headway.adapters.gateway.playback.predicted import Estimates
 from headway.adapters.gateway.ports import ModelCard, NamedModel, PictureCard, Serving
 from headway.adapters.gateway.prepare import Models, Preparer, text_route
@@ -13,7 +13,7 @@ from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.schema import DetokenizeBody, EstimateBody, TokenizeBody
 from headway.adapters.gateway.settings import GatewaySettings
 from headway.adapters.gateway.tenants import Tenant
-from headway.core.errors import CapacityError, RequestError
+from headway.core.errors import CapacityError
 
 JsonObject = dict[str, object]
 
@@ -93,24 +93,6 @@ class PlainRoutes:
     def ledger(self, tenant: Tenant) -> JsonObject:
         """`GET /v1/ledger`."""
         return ledger_object(self._serving.accounts(), tenant)
-
-    def evidence(self, public_id: str, tenant: Tenant) -> JsonObject:
-        """`GET /v1/requests/{id}/evidence`. Raises RequestError 404 for what the tenant may not know of."""
-        entry = self.index.find(public_id, tenant)
-        if entry is None:  # the answer's own id names the request too
-            entry = self.index.find(public_id.removeprefix("chatcmpl-").removeprefix("cmpl-"), tenant)
-        if entry is None:  # and so does the id that decisions, traces and logs show
-            entry = self.index.find(public_id.removeprefix("req-").rsplit("-", 2)[0], tenant)
-            entry = entry if entry is not None and public_id in entry.requests else None
-        records = [self._serving.evidence(request) for request in entry.requests] if entry else []
-        complete = [record for record in records if record is not None]
-        if entry is None or len(complete) < len(entry.requests):
-            raise RequestError(
-                f"No evidence of request `{public_id[:256]}`: it is unknown, still running, or no longer kept.",
-                status=404,
-                code="request_not_found",
-            )
-        return evidence_object(complete, entry.trace_id)
 
     async def reset_prefix_cache(self) -> JsonObject:
         """`POST /reset_prefix_cache`. Raises CapacityError 503 when a replica did not answer."""

@@ -145,10 +145,20 @@ def _as_sqlite(engine: Engine) -> None:
 
 def upgrade(engine: Engine, version: str = "head") -> None:
     """Bring the schema to that version, the newest one by default. Raises SQLAlchemyError."""
+    _migrate(engine, lambda config: alembic.command.upgrade(config, version))
+
+
+def downgrade(engine: Engine, version: str) -> None:
+    """Take the schema back, for an earlier version of Headway, to 0007 at most; what it cannot hold is lost. Raises
+    SQLAlchemyError."""
+    _migrate(engine, lambda config: alembic.command.downgrade(config, version))
+
+
+def _migrate(engine: Engine, run: Callable[[alembic.config.Config], None]) -> None:
     config = alembic.config.Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_OF_MIGRATION})
         config.attributes["connection"] = connection
-        alembic.command.upgrade(config, version)
+        run(config)

@@ -81,6 +81,14 @@ outputs: Final = Table(
     Column("read", LargeBinary),  # JSON object: tokens of the prompt, and what was cut off
 )
 
+evidence: Final = Table(
+    "job_evidence",
+    metadata,
+    Column("job", String(64), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("record", LargeBinary, nullable=False),  # msgpack
+)
+
 holds: Final = Table(
     "queue_holds",
     metadata,

@@ -33,8 +33,8 @@ from headway.adapters.gateway.queue_ports import Hold, QueueLine, QueueView, Run
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
 from headway.core.artifacts import Made, PromptRead
 from headway.core.effects import Admitted, End, ErrorOut, Show
-from headway.core.errors import RequestError
-from headway.core.evidence import WorkerMarks
+from headway.core.errors import CapacityError, RequestError
+from headway.core.evidence import EvidenceRecord, WorkerMarks
 from headway.core.ids import NodeId, RequestId, TenantId
 from headway.core.request import DiffusionRequest, FinishReason
 from headway.core.units import NS_PER_S
@@ -126,6 +126,8 @@ class MemoryJobs:
         self.keys: dict[tuple[TenantId, str], tuple[bytes, str]] = {}
         self.answers: dict[tuple[TenantId, str], tuple[bytes, asyncio.Future[bytes | None]]] = {}
         self.metered: list[Usage] = []
+        self.attempts: list[tuple[int, EvidenceRecord]] = []
+        self.is_away = False
         self.since: int | None = None
 
     # Jobs
@@ -190,6 +192,11 @@ class MemoryJobs:
 
     async def pictures(self, job: str, tenant: TenantId | None) -> tuple[bytes, ...]:
         return self.news[job].request.content.pictures
+
+    async def evidence(self, job: str, tenant: TenantId | None) -> Sequence[tuple[int, EvidenceRecord]]:
+        if self.is_away:
+            raise CapacityError("the job table does not answer", status=503, code="no_job_table")
+        return [one for one in self.attempts if one[1].request == job and tenant in (None, one[1].tenant)]
 
     async def content(self, job: str, tenant: TenantId | None, kind: OutputKind, index: int = 0) -> Body | None:
         return self.bodies.get((job, kind, index))

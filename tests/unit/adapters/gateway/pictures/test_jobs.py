@@ -8,7 +8,8 @@ from tests.unit.adapters.gateway.pictures.fakes import FILMER, FILMS, KEYED, PAI
 from headway.adapters.gateway.job_ports import Body, JobError
 from headway.adapters.gateway.ports import ModelCard
 from headway.core.errors import CapacityError
-from headway.core.ids import RequestId
+from headway.core.evidence import FrontMarks, WorkerMarks, evidence_record
+from headway.core.ids import NodeId, RequestId, TenantId
 
 
 def run(test: Any) -> None:
@@ -246,6 +247,28 @@ def test_one_key_is_one_video() -> None:
         first, again = [(await studio.film({"idempotency-key": "k"}, seed=1)).json()["id"] for _ in range(2)]
         assert first == again
         assert (await studio.film({"idempotency-key": "k"}, seed=2)).status == 409
+
+    run(test)
+
+
+def test_the_evidence_of_every_attempt_of_a_job_is_told_also_of_one_that_an_earlier_run_made() -> None:
+    # SPEC I1
+    async def test() -> None:
+        studio = Studio(KEYED)
+        a, b = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+        marks = FrontMarks(RequestId("video_1"), TenantId("a"), -9, -9, -9, -8, None, None, -5, 0, outcome="cancelled")
+        worker = WorkerMarks(NodeId("rep-0"), -8, steps=3)
+        again = msgspec.structs.replace(marks, received_ns=10, ended_ns=90, outcome="ok")
+        studio.jobs.attempts = [
+            (number, evidence_record(one, worker)) for number, one in enumerate((marks, again), start=1)
+        ]
+        path = "/v1/requests/video_1/evidence"
+        told = (await studio.get(path, a)).json()
+        assert (told["outcome"], told["e2e_ms"]) == ("ok", 80e-6)
+        assert [(one["attempt"], one["outcome"]) for one in told["attempts"]] == [(1, "cancelled"), (2, "ok")]
+        assert (await studio.get(path, b)).status == 404
+        studio.jobs.is_away = True
+        assert (await studio.get(path, a)).status == 503
 
     run(test)
 
