@@ -196,7 +196,9 @@ class Driver:
     def _fire(self, due_ns: Ns, timer: TimerId) -> None:
         # The loop's clock is coarser than ours and may call a little early; a timer never fires before its time.
         if (early_ns := due_ns - self._clock.now_ns()) > 0:
-            self._loop.call_later(s_from_ns(early_ns), self._fire, due_ns, timer)
+            handle = self._loop.call_later(s_from_ns(early_ns), self._fire, due_ns, timer)
+            if timer in self._timers:
+                self._timers[timer] = handle
             return
         self.feed(lambda at_ns: TimerFired(at_ns, timer, timer))
 

@@ -108,6 +108,42 @@ def test_an_event_born_inside_an_effect_waits_until_the_turn_is_over() -> None:
     run(main())
 
 
+class Still(Clock):
+    """Stands where it is put, and counts who looks."""
+
+    now, looks = 0, 0
+
+    def now_ns(self) -> Ns:
+        self.looks += 1
+        return self.now
+
+
+def test_a_timer_that_was_called_early_is_replaced_all_the_same() -> None:
+    async def main() -> None:
+        clock, fired, over = Still(), list[TimerId](), asyncio.Event()
+
+        def answer(event: Event) -> list[Effect]:
+            if isinstance(event, TimerFired):
+                fired.append(event.timer)
+                if event.timer == "last":
+                    over.set()
+                return []
+            asked = WakeAt(1000 if reason_of(event) == "first" else 2000, TimerId("report"), replaces=True)
+            return [asked] if reason_of(event) == "first" else [asked, WakeAt(NS_PER_MS, TimerId("last"))]
+
+        driver = Driver(Scripted(answer), clock, Ports(Outbox()))
+        driver.feed(arrived("first"))
+        looked = clock.looks
+        while clock.looks == looked:  # until the loop calls it: its clock goes on, ours does not
+            await asyncio.sleep(0)
+        driver.feed(arrived("second"))
+        clock.now = 2 * NS_PER_MS
+        await over.wait()
+        assert fired == ["report", "last"]
+
+    run(main())
+
+
 def test_a_timer_fires_once_and_never_early() -> None:
     async def main() -> None:
         clock = Clock()
