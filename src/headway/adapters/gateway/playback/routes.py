@@ -22,6 +22,7 @@ from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.refusals import no_pictures
 from headway.adapters.gateway.settings import GatewaySettings, SloDefaults
 from headway.adapters.telemetry.session_metrics import SessionMetrics
+from headway.core.errors import RequestError
 
 Endpoint = Callable[[Exchange, str], Awaitable[None]]
 
@@ -82,6 +83,11 @@ class SessionRoutes:
         desk, tenant = self._at(exchange), self._near.door.tenant(exchange)
         desk.find(name, tenant)  # 404 before its body
         body = parse_body(await self._near.door.body(exchange), SessionChange, {})
+        if body == SessionChange():
+            names = ", ".join(f"`{field}`" for field in SessionChange.__struct_fields__)
+            raise RequestError(
+                f"The body changes nothing: give at least one of {names}.", code="missing_required_parameter"
+            )
         run = desk.find(name, tenant)
         from_chunk = run.change(body)
         await _json(exchange, {**msgspec.structs.asdict(run.view()), "from_chunk": from_chunk})

@@ -156,6 +156,9 @@ def test_other_words_count_from_the_next_chunk_on() -> None:
         viewer = cinema.watch(seconds=6)
         name = await viewer.until(1)
         await leap(0.1)  # chunk 1 is being made
+        for nothing in ({}, {"prompt": None}):
+            status, refused = await cinema.ask("POST", f"{SESSIONS}/{name}", nothing)
+            assert (status, refused["error"]["code"]) == (400, "missing_required_parameter")
         change = {"prompt": "a blue square", "negative_prompt": "red", "guidance_scale": 1.0}
         status, view = await cinema.ask("POST", f"{SESSIONS}/{name}", change)
         assert (status, view["from_chunk"], view["next_chunk"], view["chunks"]) == (200, 2, 2, 1)
