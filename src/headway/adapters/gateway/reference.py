@@ -75,7 +75,8 @@ A streaming session (`POST /v1/videos/sessions`) is a long connection over which
 its own, made as it is played; see [videos.md](videos.md).
 
 The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, and waits for it
-while the first still runs; with another body it is 409 `idempotency_conflict`. A streaming session is not repeated:
+while the first still runs; an answer that was given before carries `idempotent-replayed: true`. With another body it is
+409 `idempotency_conflict`. A streaming session is not repeated:
 409 `session_open` or `session_over`.
 A content route gives one range of its bytes where `range` asks for it.
 

@@ -19,6 +19,7 @@ from headway.core.errors import RequestError
 
 BodyT = TypeVar("BodyT", bound=DiffusionBody)
 
+REPLAYED: Final = (b"idempotent-replayed", b"true")
 KEY_CHARS_MAX: Final = 255  # that the job table holds
 _FILE_FIELDS: Final = ("images", "input_reference")
 _ONCE: Final = ("mask", "image_prompt")
@@ -86,6 +87,11 @@ def wants_job(exchange: Exchange) -> bool:
     """True with `prefer: respond-async` (RFC 7240)."""
     wishes = exchange.headers.get("prefer", "").lower().split(",")
     return any(wish.partition(";")[0].strip() == "respond-async" for wish in wishes)
+
+
+def replayed(exchange: Exchange) -> None:
+    """Mark the answer as one that was given before under the same key, as Stripe's API does."""
+    exchange.own_headers = [*exchange.own_headers, REPLAYED]
 
 
 def idempotency(exchange: Exchange, of: bytes) -> IdempotencyKey | None:

@@ -20,7 +20,7 @@ from headway.adapters.gateway.pictures.answers import (
     partial_event,
     with_urls,
 )
-from headway.adapters.gateway.pictures.bodies import origin
+from headway.adapters.gateway.pictures.bodies import origin, replayed
 from headway.adapters.gateway.pictures.cache import ResultCache
 from headway.adapters.gateway.pictures.echo import image_echo
 from headway.adapters.gateway.pictures.prepare import Asked, as_it_ran
@@ -67,6 +67,7 @@ class ImageRuns:
         tenant, key = call.caller.tenant.id, call.key
         held = await self._first(call, key)
         if held.answer is not None:
+            replayed(call.exchange)
             await _reply(call, msgspec.json.decode(held.answer, type=ImageAnswer))
             return
         answer: ImageAnswer | None = None

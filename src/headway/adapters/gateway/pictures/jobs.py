@@ -65,15 +65,13 @@ class JobDesk:
         self._serving, self._jobs, self._index = serving, jobs, index
         self._sheet, self._believed = settings.sheet, Believed(serving)
 
-    async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> JsonObject:
-        """Queue a video; return it as it stands."""
-        made = await self._create("video", order, lambda stages: video_echo(order.asked, body, remixed_from, stages))
-        return self.shown(made.job)
+    async def make_video(self, order: Order, body: VideoBody, remixed_from: str | None = None) -> Created:
+        """Queue a video."""
+        return await self._create("video", order, lambda stages: video_echo(order.asked, body, remixed_from, stages))
 
-    async def make_image(self, order: Order, by_url: bool) -> JsonObject:
+    async def make_image(self, order: Order, by_url: bool) -> Created:
         """Queue pictures."""
-        made = await self._create("image", order, lambda stages: image_echo(order.asked, by_url, stages))
-        return self.shown(made.job)
+        return await self._create("image", order, lambda stages: image_echo(order.asked, by_url, stages))
 
     async def _create(self, kind: JobKind, order: Order, write: Callable[[Mapping[str, float]], bytes]) -> Created:
         request = order.asked.request

@@ -9,9 +9,9 @@ import msgspec
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.exchange import Exchange
-from headway.adapters.gateway.job_ports import Durable, JobKind, JobQuery, JobView, Meters
+from headway.adapters.gateway.job_ports import Created, Durable, JobKind, JobQuery, JobView, Meters
 from headway.adapters.gateway.parse import parse_body
-from headway.adapters.gateway.pictures.bodies import Read, digest, idempotency, origin, read, wants_job
+from headway.adapters.gateway.pictures.bodies import Read, digest, idempotency, origin, read, replayed, wants_job
 from headway.adapters.gateway.pictures.checks import Files
 from headway.adapters.gateway.pictures.echo import VideoEcho
 from headway.adapters.gateway.pictures.images import Call, ImageRuns, StreamKind
@@ -126,8 +126,8 @@ class PictureRoutes:
             key = idempotency(exchange, came.digest)
             asked = self._preparer.image(body, came.files, caller, came.digest, is_async=is_async)
             if is_async:
-                job = await self._desk.make_image(Order(asked, caller, key, body.webhook_url), by_url)
-                await _json(exchange, job, status=202)
+                made = await self._desk.make_image(Order(asked, caller, key, body.webhook_url), by_url)
+                await self._made(exchange, made, 202)
                 return
             await self._runs.answer(Call(exchange, caller, asked, stream if body.stream else None, by_url, key))
 
@@ -168,7 +168,12 @@ class PictureRoutes:
     ) -> None:
         asked = self._preparer.video(body, came.files, caller, came.digest)
         order = Order(asked, caller, idempotency(exchange, came.digest), body.webhook_url)
-        await _json(exchange, await self._desk.make_video(order, body, remixed_from))
+        await self._made(exchange, await self._desk.make_video(order, body, remixed_from), 200)
+
+    async def _made(self, exchange: Exchange, made: Created, status: int) -> None:
+        if made.is_replay:
+            replayed(exchange)
+        await _json(exchange, self._desk.shown(made.job), status=status)
 
     async def _list(self, exchange: Exchange, _: str) -> None:
         order = exchange.query.get("order", ["desc"])[-1]

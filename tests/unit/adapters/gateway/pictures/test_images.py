@@ -320,8 +320,11 @@ def test_one_key_is_one_run_and_another_body_is_a_conflict() -> None:
         studio = Studio()
         key = {"idempotency-key": "k-1"}
         first, second = await asyncio.gather(studio.draw(key), studio.draw(key))
-        assert first.json() == second.json() == (await studio.draw(key)).json()
+        third = await studio.draw(key)
+        assert first.json() == second.json() == third.json()
         assert len(studio.painter.painted) == 1
+        marks = [answer.headers.get("idempotent-replayed") for answer in (first, second, third)]
+        assert marks == [None, "true", "true"]
         other = await studio.draw(key, seed=1)
         assert (other.status, other.json()["error"]["code"]) == (409, "idempotency_conflict")
 

@@ -244,8 +244,9 @@ def test_one_key_is_one_video() -> None:
     # SPEC H1
     async def test() -> None:
         studio = Studio()
-        first, again = [(await studio.film({"idempotency-key": "k"}, seed=1)).json()["id"] for _ in range(2)]
-        assert first == again
+        first, again = [await studio.film({"idempotency-key": "k"}, seed=1) for _ in range(2)]
+        assert first.json()["id"] == again.json()["id"]
+        assert [made.headers.get("idempotent-replayed") for made in (first, again)] == [None, "true"]
         assert (await studio.film({"idempotency-key": "k"}, seed=2)).status == 409
 
     run(test)
