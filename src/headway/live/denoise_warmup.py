@@ -1,11 +1,12 @@
 """Runs a diffusion engine before it counts as ready, and learns from it what its work takes at first (SPEC F2).
 
 Every shape goes through all stages, alone and in batches of every size up to 8 and of powers of two, up to its largest
-(SPEC F8); `cost.diffusion`'s formula is fitted to what some of them took. What plans take later corrects it.
+(SPEC F8), the usual one as one request and as several; where edits are taken, each begins from a picture once too.
+`cost.diffusion`'s formula is fitted to what some of them took. What plans take later corrects it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns, thread_time_ns
 from typing import Final
 
@@ -73,7 +74,7 @@ class Warm(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, cost=cost, memory=memory)
 
 
-_Brings = Callable[[DiffusionRequest], DiffusionRequest]
+_Brings = tuple[DenoiseShape, Callable[[DiffusionRequest], DiffusionRequest]]  # a picture, of requests of a shape
 
 
 class NoRoom(EngineError):
@@ -127,21 +128,34 @@ def warm_up_denoiser(
     bench = Bench(engine, probes, watch)
     (cost, memory), takes = _with_pictures(bench, number, (cost, memory))
     fits = [(shape, one.batch) for (shape, _), one in zip(probes.batches, shapes, strict=True)]
-    fresh = number + 3 * _RUNS  # the prompts of every repetition, so that what is kept of them takes memory once
+    fresh = number + 3 * _RUNS + len(fits)  # the same prompts each time: what is kept of them takes memory once
     settled = settle(engine, lambda mark: _repeat(bench, fits, takes, fresh, mark), probes.passes_max)
     return Warm(cost, tuple(caps), memory, tuple(shapes), settled)
 
 
 def _with_pictures(bench: "Bench", number: int, learned: Learned) -> tuple[Learned, list[_Brings]]:
     """What is known with pictures that requests bring, and the kinds of them that are taken."""
-    takes = list[_Brings]()
+    takes, usual = list[_Brings](), bench.probes.batches[0][0]
     if bench.probes.edits:
         plain, learned = learned, with_edits(bench, number, *learned)
-        takes += [begun_from] if learned[0] is not plain[0] else []
+        if learned[0] is not plain[0]:
+            takes += [(usual, begun_from), *_edits(bench, number + 3 * _RUNS)]
     if bench.probes.image_prompts:
         learned = with_image_prompts(bench, number + _RUNS, *learned)
-        takes.append(beside_words)
+        takes.append((usual, beside_words))
     return learned, takes
+
+
+def _edits(bench: "Bench", number: int) -> Iterator[_Brings]:
+    """Encode a picture to begin from in every shape but the usual one; those where that worked."""
+    for shape, _ in bench.probes.batches[1:]:
+        try:
+            _run(bench.engine, [begun_from(_request(bench.probes, shape, 1, number))])
+        except EngineError as error:
+            log.warning("%s; no edit of that size has run", error)
+        else:
+            yield shape, begun_from
+        number += 1
 
 
 def _repeat(
@@ -159,10 +173,10 @@ def _repeat(
         checkpoint_ns(engine, _request(probes, shape, 1, number))
         number += 1
         mark(f"a checkpoint of {shape.width}x{shape.height}, {shape.frames} frame(s),")
-    for brings in takes:
-        _run(engine, [brings(bench.request(number))])
+    for shape, brings in takes:
+        _run(engine, [brings(_request(probes, shape, 1, number))])
         number += 1
-        mark("a picture that a request brings")
+        mark(f"a picture brought to {shape.width}x{shape.height}")
 
 
 def _limits(engine: DenoiseEngine) -> Limits:

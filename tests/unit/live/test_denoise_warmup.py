@@ -349,3 +349,45 @@ def test_what_encodes_a_picture_to_begin_from_is_counted() -> None:
     assert memory is not None
     assert (memory.begin_base, memory.begin_pixel) == (11.0, 5.0)
     assert (memory.decodes_max, memory.encodes_max) == (3, 2)
+
+
+class Sorted(SyntheticDenoiser):
+    """Notes the requests of every batch, and the edits, by width."""
+
+    def __init__(self, params: DenoiserParams) -> None:
+        super().__init__(params)
+        self.together, self.edited = set[tuple[int, int]](), list[int]()
+
+    def run(self, plan: DenoisePlan) -> Denoised:
+        self.together.add((plan.width, len(plan.rows)))
+        self.edited += [new.request.width for new in plan.new if new.request.content.pictures]
+        return super().run(plan)
+
+
+# SPEC F8
+def test_the_usual_shape_in_batches_of_several_requests_and_an_edit_of_every_shape_have_run() -> None:
+    engine = Sorted(DenoiserParams(step_ns=1))
+    probes = Probes(((SMALL, 3), (LARGE, 4), (DenoiseShape(64, 96), 1)), "png", edits=True)
+    warm_up_denoiser(engine, probes, START)
+    assert engine.together == {(64, 1), (64, 2), (64, 3), (128, 1), (96, 1)}
+    assert (set(engine.edited), engine.edited.count(128), engine.edited.count(96)) == ({64, 128, 96}, 1, 1)
+    unasked = Sorted(DenoiserParams(step_ns=1))
+    warm_up_denoiser(unasked, msgspec.structs.replace(probes, edits=False), START)
+    assert unasked.edited == []
+
+
+# SPEC F8
+def test_a_shape_whose_edit_fails_is_served_without(caplog: pytest.LogCaptureFixture) -> None:
+    class Narrow(Sorted):
+        def run(self, plan: DenoisePlan) -> Denoised:
+            done = super().run(plan)
+            too_large = [new.seq for new in plan.new if new.request.content.pictures and plan.width == 128]
+            failed = tuple(RowFailed(seq, "out_of_memory", "no room") for seq in too_large)
+            return msgspec.structs.replace(done, failed=done.failed + failed)
+
+    probes = Probes(((SMALL, 1), (LARGE, 1), (DenoiseShape(64, 96), 1)), "png", edits=True)
+    engine = Narrow(DenoiserParams(step_ns=1))
+    warm = warm_up_denoiser(engine, probes, START)
+    assert [shape.width for shape in warm.shapes] == [64, 128, 96]
+    assert "128x128, 1 frame(s), 1 of them failed: no room; no edit of that size has run" in caplog.text
+    assert engine.edited[-1] == 96
