@@ -685,6 +685,20 @@ def test_estimates_of_what_comes_before_add_up(database: Database) -> None:
     assert clients.ahead_ns(last) == 15 * S
 
 
+def test_of_jobs_that_are_claimed_a_later_one_waits_for_the_earlier_ones_alone(database: Database) -> None:
+    # SPEC H1: what runs, then what is claimed, then the line; it was the same sum for every claimed job
+    node, clients = tables(database)
+    for number in range(4):
+        clients.insert(new(f"job-{number}"), number)
+    for number in (0, 1, 2):
+        taken(node, f"job-{number}", S)
+    found = [clients.find(f"job-{number}", None) for number in range(4)]
+    assert [one and clients.ahead_ns(one) for one in found] == [0, 10 * S, 20 * S, 30 * S]
+    keep(node, KeepRow(RequestId("job-1"), 1, "denoise", 5))  # its replica has another order: it runs first
+    found = [clients.find(f"job-{number}", None) for number in range(4)]
+    assert [one and clients.ahead_ns(one) for one in found] == [5 * S, 0, 15 * S, 25 * S]
+
+
 def test_work_ahead_counts_the_steps_that_run_of_a_job_that_gets_fewer_than_it_asked_for(database: Database) -> None:
     node, clients = tables(database)
     for number in range(3):

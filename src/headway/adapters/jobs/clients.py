@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, func, insert, or_, select
+from sqlalchemy import Connection, case, delete, func, insert, or_, select
 
 from headway.adapters.gateway.job_ports import JobQuery, ran
 from headway.adapters.gateway.tally import day_of
@@ -128,10 +128,14 @@ class ClientTable:
         return self._database.run(work)
 
     def ahead_ns(self, job: JobRecord) -> Ns:
-        """Estimated device time of other jobs that run or come before this one, less what they have done."""
+        """Estimated device time of other jobs that come before this one, less what they have done: what runs, then what
+        a gateway has claimed, then the line, each by urgency, position and id."""
         left = jobs.c.estimate_ns * (jobs.c.steps - jobs.c.done) / jobs.c.steps
-        sooner = (jobs.c.urgency == job.urgency) & (jobs.c.position < job.position)
-        before = or_(jobs.c.urgency > job.urgency, sooner, jobs.c.owner.is_not(None))
+        stage = case((jobs.c.owner.is_(None), 2), (jobs.c.has_begun, 0), else_=1)
+        own = (0 if job.has_begun else 1) if job.is_claimed else 2
+        same_place = (jobs.c.position == job.position) & (jobs.c.id < job.id)
+        sooner = (jobs.c.urgency == job.urgency) & or_(jobs.c.position < job.position, same_place)
+        before = or_(stage < own, (stage == own) & or_(jobs.c.urgency > job.urgency, sooner))
         ahead = (is_open(), ~is_held(), jobs.c.is_paused.is_(False), jobs.c.id != job.id, before)
         whole = select(func.sum(left)).where(*ahead, jobs.c.degraded.is_(None))
         columns = (jobs.c.estimate_ns, jobs.c.steps, jobs.c.done, jobs.c.degraded)
