@@ -75,7 +75,7 @@ def build_node(recipe: Recipe) -> BuiltNode:
             belief.begin(recipe.warm or ())
         machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
         node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
-        return BuiltNode(node, lambda: machine.running == machine.waiting == 0)
+        return BuiltNode(node, lambda: node.worker.is_idle)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
 
 

@@ -92,6 +92,11 @@ class DiffusionWorker:
         else:  # nothing was computed here that a checkpoint would keep
             self._finish(stay, message.reason, at_ns)
 
+    @property
+    def is_idle(self) -> bool:
+        """Every front has heard of the end of all that it sent, those included whose last step still ran."""
+        return not self._stays
+
     def _is_under_way(self, stay: Sitting) -> bool:
         """One of its plans is open; a slice of a preparation between two of them is not."""
         machine = self.machine

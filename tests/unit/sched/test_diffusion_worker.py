@@ -88,9 +88,11 @@ def test_a_cancelled_request_ends_with_the_step_that_is_under_way_and_is_charged
     easel.message(Submit(picture("req-1"), 1, number=1))
     for _ in range(2):
         assert easel.message(Cancel(picture("req-1").id, 1)) == []
+    assert not easel.node.worker.is_idle, "a replica that ended here would not tell what the step took"
     (finished,) = easel.step()
     assert isinstance(finished, Finished)
     assert (finished.reason, finished.marks.device_ns) == (FinishReason.CANCELLED, 40)
+    assert easel.node.worker.is_idle
     assert easel.steps == []
 
 
