@@ -362,6 +362,7 @@ class Upstream:
                 self.lie(msgspec.convert(order["metrics"], MetricsScript))
         last = [{"path": s.path, "headers": s.headers, "body": s.body} for s in list(self.seen)[-16:]]
         counts = {**msgspec.structs.asdict(self.counts), "incarnation": self.incarnation, "last": last}
+        counts["faults_left"] = sum(entry[1] for entry in self._faults)
         return await answer.json(200, counts)
 
     def _cards(self) -> list[dict[str, object]]:

@@ -113,7 +113,9 @@ def test_a_stream_that_breaks_ends_with_an_error_that_says_so(world: Fleet, kind
     # semantic-router#3063: never silence, never [DONE]; litellm#29808: no retry once it has begun
     async def disturb() -> None:
         await world.upstreams[0].order(faults=[{"kind": kind, "times": 6, "after": 3, "path": "/v1/chat"}])
-        await asyncio.sleep(0.8)
+        async with asyncio.timeout(20.0):
+            while (await world.upstreams[0].order())["faults_left"] == 6:  # until a stream has come there
+                await asyncio.sleep(0.1)
 
     tally = during(world, disturb, STREAMS)
     assert 1 <= tally.failures <= 6
