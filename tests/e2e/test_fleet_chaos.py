@@ -119,7 +119,7 @@ def test_a_stream_that_breaks_ends_with_an_error_that_says_so(world: Fleet, kind
 
     tally = during(world, disturb, STREAMS)
     assert 1 <= tally.failures <= 6
-    assert tally.answered > tally.failures
+    assert tally.answered >= tally.failures  # the rest of the first twelve at least
 
 
 def test_backpressure_from_everybody_is_waited_out(world: Fleet) -> None:
