@@ -25,7 +25,7 @@ class WakeAt(msgspec.Struct, frozen=True, tag=True):
 
     at_ns: Ns
     timer: TimerId
-    replaces: bool = False  # what was asked of this timer before need not come
+    replaces: bool = False  # what was asked of this timer before does not come
 
 
 class RunStep(msgspec.Struct, frozen=True, tag=True):

@@ -212,10 +212,12 @@ class Runs:
     # Reports
 
     def rang(self, due: "tuple[Life, TimerFired]") -> None:
-        """A replica's report is due. Where nobody would act on it, it will be made when somebody looks."""
+        """A timer is due that was not replaced. A report that nobody would act on will be made when somebody looks."""
         life, event = due
+        if life.moved.get(event.timer, event.at_ns) != event.at_ns:
+            return
         run = life.run
-        if run is None or not life.is_alive or not run.is_brisk or self._is_wanted():
+        if event.timer != REPORT_TIMER or run is None or not life.is_alive or not run.is_brisk or self._is_wanted():
             self._sim.happen(due)
         else:
             run.report_ns = event.at_ns

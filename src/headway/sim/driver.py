@@ -248,9 +248,9 @@ class Simulation:
 
     def _wake(self, life: Life, effect: WakeAt) -> None:
         at_ns, timer = max(effect.at_ns, self.now_ns), effect.timer
-        if timer != REPORT_TIMER:
-            self.schedule(at_ns, self.happen, (life, TimerFired(at_ns, timer, timer)))
-        elif not self.runs.takes(life, at_ns):
+        if effect.replaces:
+            life.moved[timer] = at_ns
+        if timer != REPORT_TIMER or not self.runs.takes(life, at_ns):
             self.schedule(at_ns, self.runs.rang, (life, TimerFired(at_ns, timer, timer)))
 
     def _send(self, life: Life, effect: Send) -> None:

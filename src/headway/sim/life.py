@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headway.core.ids import TimerId
 from headway.core.ports import Node
 from headway.core.units import Ns
 from headway.sched.nodes import ControlNode, FrontNode
@@ -30,6 +31,7 @@ class Life:
         self.executor: SimExecutor | None = None
         self.run: Run | None = None  # of steps that are no events
         self.is_alive = True
+        self.moved: dict[TimerId, Ns] = {}  # when timers that replace earlier ones come
         self.hears = isinstance(node, FrontNode | ControlNode)
         self._busy_before_ns: Ns = 0  # of the lives before
 

@@ -2,11 +2,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headway.bench.outcome import Outcome
 from headway.bench.twin import Overheads, Twin, fleet_params, overheads, public_id, read_run, sent, simulate
 from headway.core.errors import ConfigError
-from headway.core.events import RequestArrived
+from headway.core.events import RequestArrived, TimerFired
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ports import ModelLimits
 from headway.core.request import LlmRequest, SamplingParams, Slo
@@ -52,6 +53,18 @@ def test_a_client_sees_steps_and_what_live_pays_beside_them() -> None:
     assert seen.ttft_ns == 10 * NS_PER_MS + COSTS.submit_ns + COSTS.tokens_ns + COSTS.edge_ns
     assert seen.tpot_ns == 10 * NS_PER_MS
     assert seen.ended_ns - seen.sent_ns == 30 * NS_PER_MS + COSTS.submit_ns + COSTS.tokens_ns + COSTS.tail_ns
+
+
+def test_timers_that_were_replaced_do_not_come_as_in_a_live_run() -> None:
+    # SPEC J1
+    asked = arrived("ask-0", 7)
+    sampling = replace(asked.request.sampling, max_tokens=500)
+    asked = replace(asked, request=replace(asked.request, sampling=sampling))
+    truth = LinearTruth(base_ns=3 * NS_PER_MS, token_ns=0.0, kv_ns=0.0)
+    twin = Twin(fleet_params(Config(), [recipe()], COSTS), lambda _: truth, COSTS)
+    simulate(twin, sent([asked], {"ask-0": 50 * NS_PER_MS}), COSTS)
+    fired = [turn for turn in twin.sim.log.of(NodeId("rep-0")) if isinstance(turn.event, TimerFired)]
+    assert len(fired) == 1  # behind the last step: all others moved on with a report
 
 
 def test_deadlines_move_with_the_arrival() -> None:
