@@ -15,7 +15,7 @@ class StepWatch:
     def __init__(self) -> None:
         self._since_ns: Ns | None = None  # the plan that runs began; None: none runs, or it may take for ever
         self._due_ns: Ns = 0
-        self._is_armed = False
+        self._armed_ns: Ns | None = None  # when the timer comes
 
     def begin(self, patience_ns: Ns | None, at_ns: Ns, out: list[Effect]) -> None:
         """A plan was handed over, and may take so long."""
@@ -30,7 +30,7 @@ class StepWatch:
 
     def look(self, at_ns: Ns, out: list[Effect]) -> Ns | None:
         """The timer fired: return when the plan began that should be over, or look again when it should be."""
-        self._is_armed = False
+        self._armed_ns = None
         if self._since_ns is None:
             return None
         if at_ns >= self._due_ns:
@@ -39,6 +39,6 @@ class StepWatch:
         return None
 
     def _arm(self, out: list[Effect]) -> None:
-        if not self._is_armed:
-            self._is_armed = True
-            out.append(WakeAt(self._due_ns, STUCK_TIMER))
+        if self._armed_ns is None or self._due_ns < self._armed_ns:  # behind a video, a picture is stuck sooner
+            self._armed_ns = self._due_ns
+            out.append(WakeAt(self._due_ns, STUCK_TIMER, replaces=True))

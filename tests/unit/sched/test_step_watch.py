@@ -20,6 +20,17 @@ def test_one_timer_serves_all_plans_and_looks_again_at_the_one_that_runs() -> No
     assert watch.look(150, out) == 50
 
 
+# SPEC F8
+def test_a_plan_that_may_take_less_than_the_one_before_is_looked_at_sooner() -> None:
+    watch, out = StepWatch(), list[Effect]()
+    watch.begin(1000, 0, out)
+    watch.end()
+    assert timers(out) == [1000]
+    watch.begin(100, 50, out)
+    assert timers(out) == [150]
+    assert watch.look(150, out) == 50
+
+
 def test_nobody_is_stuck_who_does_nothing_or_may_take_for_ever() -> None:
     watch, out = StepWatch(), list[Effect]()
     watch.begin(None, 0, out)
