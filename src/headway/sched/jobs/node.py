@@ -121,7 +121,7 @@ class JobNode:
             self.runs.answered()
         match event:
             case RowClaimed():
-                self._claiming.pop(event.row.job, None)
+                self._settled(event.row.job)
                 self.runs.begin(event)
             case RowKept():
                 self.runs.kept(event)
@@ -131,7 +131,7 @@ class JobNode:
                 self.runs.all_kept(event)
             case RowLost():
                 if self._claiming.get(event.job) == event.attempt:
-                    del self._claiming[event.job]
+                    self._settled(event.job)
                 self._line.drop(event.job)
                 self.runs.lost(event.job, event.attempt)
             case RowClosed():
@@ -145,6 +145,11 @@ class JobNode:
                     self._unanswered[event.job] = event.attempt
                 else:
                     del self._claiming[event.job]
+
+    def _settled(self, job: RequestId) -> None:
+        """Its claim has its answer, also where that of an earlier write was taken for it before."""
+        self._claiming.pop(job, None)
+        self._unanswered.pop(job, None)
 
     def _claim(self, at_ns: Ns) -> None:
         """Fill the free places with the first rows of the line; read the table where that is empty."""

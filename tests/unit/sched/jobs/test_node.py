@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
+import pytest
 
 from headway.core.events import TimerFired
 from headway.core.ids import ModelId, RequestId, TenantId
@@ -265,6 +266,21 @@ def test_a_claim_that_is_answered_twice_begins_once() -> None:
     answer = RowClaimed(4 * S, "table", row(attempt=2), 18 * S)
     assert only(node.handle(answer), StartJob)
     assert node.handle(answer) == []
+
+
+# SPEC H3
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_claim_that_has_its_answer_after_all_is_not_asked_again(is_ours: bool) -> None:
+    node = opened()
+    claimed(node)
+    node.handle(JobEnded(S, "edge", *MINE, Outcome("refused")))
+    node.handle(RowClosed(S, "table", *MINE))
+    node.handle(JobStored(2 * S, "edge", row(attempt=1)))
+    node.handle(RowUnknown(2 * S, "table", *MINE))  # of the end, which was written twice
+    node.handle(RowClaimed(2 * S, "table", row(attempt=2), 18 * S) if is_ours else RowLost(2 * S, "table", *MINE))
+    assert not only(node.handle(TimerFired(3 * S, "t", POLL)), ClaimRow)
+    node.handle(DrainBegan(4 * S, "SIGTERM"))
+    assert node.is_idle is not is_ours
 
 
 def test_a_claim_without_an_answer_does_not_keep_a_process_that_ends() -> None:
