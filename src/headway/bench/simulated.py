@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headway import __version__
-from headway.bench.pool_use import pool_use
+from headway.bench.pool_use import S_PER_HOUR, pool_use
 from headway.bench.results import RunWriter, Tally
 from headway.bench.run_report import write_report
 from headway.bench.run_summary import Closing, RunSummary
@@ -183,7 +183,7 @@ def _gateway_line(summary: RunSummary) -> str:
 
 def _device_line(summary: RunSummary) -> str:
     """Device time of all pools, which is what a picture or video costs."""
-    spent_s = sum(use.busy * use.devices for use in summary.pool_use.values()) * summary.virtual_s
+    spent_s = sum(use.busy * use.device_hours for use in summary.pool_use.values()) * S_PER_HOUR
     each = f", {spent_s / summary.completed:.2f} s for each that completed" if summary.completed else ""
     return f"devices    {spent_s:.1f} s of work{each}"
 
