@@ -62,13 +62,14 @@ class Preparing:
         self.stock = Stock()
         self.only_for_requests = False  # what operators asked for waits
         self._waits: dict[int, Item] = {}
+        self._lack: dict[int, Key | None] = {}  # of those that wait, as of `_looked` changes of what is warm
         self._asked: dict[Key, None] = {}
         self._task: Task | None = None
         self._open: DenoisePlan | None = None
         self._apart: dict[Key, None] = {}  # whose state had to make way once
         self._failed: list[tuple[int, int]] = []
         self._new: list[Item] = []  # whose decisions are due
-        self._seen = self._last = 0  # changes of what is warm; the number of the last preparation
+        self._seen = self._looked = self._last = 0  # changes of what is warm, twice; the last preparation's number
 
     @property
     def is_busy(self) -> bool:
@@ -110,6 +111,7 @@ class Preparing:
 
     def remove(self, item: Item) -> bool:
         """It waits no more; False when it did not."""
+        self._lack.pop(item.seq, None)
         return self._waits.pop(item.seq, None) is not None and self.line.remove(item)
 
     def ask(self, shapes: Sequence[tuple[DenoiseShape, int | None]]) -> None:
@@ -121,11 +123,15 @@ class Preparing:
             if shape not in known and len(known) >= SHAPES_MAX:
                 return
             for pictures in batch_sizes(min(cap, most or cap)):
-                if not self._warmth.is_warm(shape, pictures) and self._holdings.ever_fits(
-                    warming(self.stock, shape, pictures, _PROMPT)
-                ):
+                if not self._warmth.is_warm(shape, pictures) and self._has_pass(shape, pictures):
                     self._asked[shape, pictures] = None
                     known.add(shape)
+
+    def _has_pass(self, shape: DenoiseShape, pictures: int) -> bool:
+        """So many can run in one pass; else it would run in smaller ones, and prove nothing of this size."""
+        request = warming(self.stock, shape, pictures, _PROMPT)
+        fit = self._holdings.pass_max(request)
+        return self._holdings.ever_fits(request) and (fit is None or pictures <= fit)
 
     def keep(self, least: int, most: int | None) -> None:
         """Forget what operators asked for of other sizes; of all frames together."""
@@ -189,13 +195,14 @@ class Preparing:
         return Item(self._last, request, batch_key(request))
 
     def _lacking(self, item: Item) -> Key | None:
-        pictures = self._batches.lacking(item)
-        shape = item.request.shape
-        return (
-            None
-            if pictures is None
-            else (DenoiseShape(shape.height, shape.width, shape.frames, shape.passes), pictures)
-        )
+        if self._looked != self._warmth.changes:
+            self._looked = self._warmth.changes
+            self._lack.clear()
+        if item.seq not in self._lack:
+            pictures, shape = self._batches.lacking(item), item.request.shape
+            key = DenoiseShape(shape.height, shape.width, shape.frames, shape.passes)
+            self._lack[item.seq] = None if pictures is None else (key, pictures)
+        return self._lack[item.seq]
 
     def runs(self, step: int) -> bool:
         """The open plan is a slice."""

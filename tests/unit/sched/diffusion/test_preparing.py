@@ -11,6 +11,7 @@ from headway.core.reports import DenoiseMemory, ShapePreparation, WarmShape
 from headway.core.request import DenoiseShape, Slo
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.cost.first_runs import preparation_ns
+from headway.sched.diffusion.batches import Batches
 from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
@@ -229,6 +230,29 @@ def test_what_operators_ask_for_waits_for_those_who_wait_and_while_the_replica_d
     assert story(machine) == "111"
     machine.preparing.only_for_requests = False
     assert story(machine) == "pp"
+
+
+# SPEC F8, F4
+def test_what_has_no_room_in_one_pass_is_not_prepared_in_smaller_ones_and_told_as_warm() -> None:
+    room = DenoiseMemory(0.0, 0.0, 0.0, 1.0, 0.0, 0.0, room=40)  # a byte for each of 16 tokens of a row, in a step
+    machine = painter(WarmShape(32, 32, 1, 4), holdings=Holdings("rep", room, COST))
+    machine.preparing.ask([(SMALL, None)])
+    assert [ran(machine).rows[0].pictures for _ in range(4)] == [1, 1, 2, 2]
+    assert machine.plan() is None
+    assert machine.warmth.told is not None
+    assert WarmShape(64, 64, 1, 2) in machine.warmth.told
+
+
+# SPEC F8: a report, and each event, cost no look at the memory of all that wait.
+def test_what_each_lacks_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, lacking = [], Batches.lacking
+    monkeypatch.setattr(Batches, "lacking", lambda self, item: looks.append(item) or lacking(self, item))
+    machine = painter()
+    for place in range(20):
+        machine.add(picture(f"req-{place}", size=128))
+        machine.preparing.told()
+        assert machine.queued_work_ns > 0
+    assert len(looks) == 40
 
 
 def test_what_operators_ask_for_is_bounded() -> None:
