@@ -83,7 +83,7 @@ class DiffusionWorker:
         stay = self._by_request.get(message.request)
         if stay is None or stay.epoch > message.epoch:
             return
-        if message.saves and (stay.has_gone_on or self.machine.runs(stay.seq)):
+        if message.saves and stay.ends is None and (stay.has_gone_on or self.machine.runs(stay.seq)):
             self.machine.save_next(stay.seq)
             stay.leave()
         elif stay.ends is not None or self._is_under_way(stay):
@@ -224,6 +224,8 @@ class DiffusionWorker:
 
     def report(self, at_ns: Ns) -> None:
         """Report when something changed and the interval is over."""
+        if self.reporter.is_early(at_ns):
+            return  # what it would tell is not put together for nothing
         machine, is_leaving = self.machine, self.is_draining or self.reshaping.is_moving
         warmth = machine.warmth
         numbers = Numbers(

@@ -96,6 +96,17 @@ def test_a_cancelled_request_ends_with_the_step_that_is_under_way_and_is_charged
     assert easel.steps == []
 
 
+def test_one_that_is_cancelled_is_not_saved_any_more() -> None:  # SPEC H2
+    easel = Easel()
+    easel.message(Submit(picture("req-1"), 1, number=1))
+    easel.step()
+    easel.message(Cancel(picture("req-1").id, 1))
+    assert easel.message(Cancel(picture("req-1").id, 1, saves=True)) == []
+    (finished,) = easel.step()
+    assert isinstance(finished, Finished)
+    assert finished.reason is FinishReason.CANCELLED
+
+
 def test_a_cancelled_request_that_waits_ends_at_once_and_costs_nothing() -> None:  # SPEC H2, H6
     easel = Easel()
     for number in (1, 2):
