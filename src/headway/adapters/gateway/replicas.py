@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from headway.adapters.gateway.parse import parse_body
+from headway.adapters.gateway.pictures.schema import Length
 from headway.adapters.gateway.pictures.sizes import frames_of, pixels_of, seconds_of
 from headway.adapters.gateway.plain import JsonObject
 from headway.adapters.gateway.ports import PictureCard, Serving
@@ -26,7 +27,7 @@ class WarmBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/replicas/{id}/warm`. `seconds`: lengths of a video; all that its model makes where left out."""
 
     sizes: tuple[str, ...]
-    seconds: Annotated[tuple[int, ...], msgspec.Meta(max_length=SHAPES_MAX)] = ()
+    seconds: Annotated[tuple[Length, ...], msgspec.Meta(max_length=SHAPES_MAX)] = ()
 
 
 class ReplicaRoutes:

@@ -1,3 +1,5 @@
+from collections.abc import Iterator, Mapping
+
 from tests.unit.adapters.gateway.fakes import FakeServing, get, toy_tokenizer
 
 from headway.adapters.gateway.fields import HARMLESS, UNSUPPORTED
@@ -36,3 +38,24 @@ def test_every_error_has_openais_shape() -> None:
             schema = operation["responses"]["default"]["content"]["application/json"]["schema"]
             assert schema == {"$ref": "#/components/schemas/ErrorBody"}
     assert set(DOCUMENT["components"]["schemas"]["_Error"]["required"]) == {"message", "type", "param", "code"}
+
+
+def integers(schema: object, at: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Every integer in a schema, with its place."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "integer":
+            yield at, schema
+        for name, inner in schema.items():
+            yield from integers(inner, f"{at}.{name}")
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from integers(inner, at)
+
+
+def test_an_integer_that_clients_send_is_bounded_where_it_is_read() -> None:
+    # SPEC H2: JSON has numbers of any length; what hashes or stores a body holds 64 bits, and would fail with a 500.
+    schemas = DOCUMENT["components"]["schemas"]
+    found = [one for name in schemas if name.endswith("Body") for one in integers(schemas[name]["properties"], name)]
+    assert found
+    assert [at for at, one in found if abs(int(str(one.get("maximum", 2**64)))) > 2**63] == []
+    assert [at for at, one in found if abs(int(str(one.get("minimum", -(2**64))))) > 2**63] == []

@@ -7,12 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from headway.adapters.gateway.fields import Unsupported
-from headway.adapters.gateway.schema import Degradation, Name
+from headway.adapters.gateway.schema import Count, Degradation, Name
 
 Prompt = Annotated[str, Meta(min_length=1, max_length=32_000)]
 Size = Annotated[str, Meta(min_length=1, max_length=16)]  # WxH, or auto
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 16)]  # picture k of n uses seed + k
 Steps = Annotated[int, Meta(ge=1, le=10_000)]
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # seconds of a video; the model says which it makes
 Scale = Annotated[float, Meta(ge=0, le=100)]
 ImageScale = Annotated[float, Meta(ge=0, le=2)]
 
@@ -89,7 +90,7 @@ class VideoBody(DiffusionBody, frozen=True, kw_only=True):
     """Body of `POST /v1/videos`. `seconds` may be a text, as clients send it."""
 
     prompt: Prompt
-    seconds: int | Annotated[str, Meta(max_length=16)] | None = None  # the model says which it makes
+    seconds: Length | Annotated[str, Meta(max_length=16)] | None = None
     input_reference: ImageLink | None = None
     strength: Annotated[float, Meta(gt=0, le=1)] | None = None
 
@@ -117,7 +118,7 @@ class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=1 - 2**31, le=2**31 - 1)] | None = None
     allow_degrade: Annotated[list[Literal["steps"]], Meta(max_length=8)] | None = None
     seconds: Annotated[float, Meta(gt=0)] | None = None  # of video; None: until it is stopped
-    ahead: Annotated[int, Meta(ge=1)] | None = None  # chunks that are made before they are played
+    ahead: Count | None = None  # chunks that are made before they are played
     require_realtime: bool | None = None
 
 
