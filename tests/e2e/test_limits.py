@@ -27,6 +27,7 @@ params = {queue_max = 3}
 engine_queue_ms = 0.01
 [front.patience]
 replica_wait_s = 0.5
+start_wait_s = 0.5
 [supervisor]
 restart_backoff_s = 2
 [limits]
@@ -170,6 +171,7 @@ def test_without_a_replica_the_answer_is_503_until_one_is_back(server: Server) -
     until(lambda: server.call("/ready")[0] == 503, "it is not ready")
     answer = ask(server, body(5))
     assert (answer.status, answer.error()["code"]) == (503, "no_replica")
+    assert "rep-0 is starting" in str(answer.error()["message"])
     assert answer.headers["x-should-retry"] == "true"
     assert int(answer.headers["retry-after-ms"]) > 0
     assert server.call("/health")[0] == 200

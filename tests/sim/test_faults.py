@@ -44,6 +44,13 @@ def test_a_replica_that_stays_away_leaves_the_work_to_the_other() -> None:  # SP
     assert {record.replica for record in late} == {"rep-pool-1"}
 
 
+def test_nobody_is_refused_while_the_only_replica_starts_again() -> None:  # SPEC A11
+    # It comes back long after `front.patience.replica_wait_s`.
+    _, kept = _with(Kill(replica="rep-pool-0", at_s=2.0, back_s=100.0), replicas=1)
+    assert len(kept.ended) == LONG.count
+    assert {record.outcome for _, _, record in kept.ended} == {"ok"}
+
+
 def test_a_straggler_is_slow_while_it_lasts_and_gets_less_work() -> None:  # SPEC J4
     fault = Straggle(replica="rep-pool-0", from_s=1.0, until_s=4.0, factor=4.0)
     _, kept = _with(fault)

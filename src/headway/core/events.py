@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headway.core.artifacts import RowFailed, RowMade, StageTimes
-from headway.core.ids import GroupId, NodeId, RequestId, TimerId, TransferId
+from headway.core.ids import GroupId, ModelId, NodeId, RequestId, TimerId, TransferId
 from headway.core.messages import Message, TokenScores
 from headway.core.plans import StepTiming
 from headway.core.request import DenoiseShape, Request
@@ -86,6 +86,17 @@ class PeerJoined(msgspec.Struct, frozen=True, tag=True):
     cause: str
     node: NodeId
     incarnation: int
+
+
+class PeerStarting(msgspec.Struct, frozen=True, tag=True):
+    """Front: a replica of `model` starts and will join as this incarnation, or be lost; told again with every phase.
+    The cause says in words what it does."""
+
+    at_ns: Ns
+    cause: str
+    node: NodeId
+    incarnation: int
+    model: ModelId
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
@@ -219,6 +230,7 @@ Event = (
     | TimerFired
     | PeerLost
     | PeerJoined
+    | PeerStarting
     | DrainAsked
     | WarmAsked
     | StepDone

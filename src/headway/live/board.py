@@ -46,7 +46,7 @@ class Board:
             self._end_phase(node, known, phase.at_ns)
         if phase.done < 1.0:
             known.phase = known.phase or (phase.name, phase.at_ns)
-            self._tell(node, f"{phase.name}{': ' if phase.note else ''}{phase.note}")
+            self._tell(node, phase.words)
         elif phase.note:
             self._tell(node, phase.note)
 
@@ -63,6 +63,7 @@ class Board:
         """It is gone."""
         known = self.replicas[node]
         known.incarnation, known.report, known.garbage, known.lost = 0, None, None, reason
+        known.phase = None
         self._tell(node, f"lost (incarnation {incarnation}): {reason}")
 
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:
@@ -101,14 +102,13 @@ class Board:
         return any(known.was_ready for known in self.replicas.values() if known.model == model)
 
     def why_not(self, model: str, now_ns: Ns) -> str:
-        """Why a model has no replica that is there: how the first one was lost, or what it does since when."""
+        """Why a model has no replica that is there: what the first one does since when, or how it was lost."""
         node, known = next((node, known) for node, known in self.replicas.items() if known.model == model)
-        if known.lost is not None:
-            return known.lost
         if known.phase is None:
-            return "it is loading"
+            return known.lost or "it is loading"
         name, since_ns = known.phase
-        return f"{node} has been in phase '{name}' for {ms_from_ns(now_ns - since_ns) / 1000:.0f} s"
+        words = f"{node} has been in phase '{name}' for {ms_from_ns(now_ns - since_ns) / 1000:.0f} s"
+        return words if known.lost is None else f"{words}; it starts again: {known.lost}"
 
     def _end_phase(self, node: NodeId, known: Known, at_ns: Ns) -> None:
         if known.phase is not None:

@@ -100,6 +100,9 @@ class Fronts:
 
     # Switch
 
+    def starting(self, node: NodeId, incarnation: int, doing: str) -> None:
+        """Nobody waits for one: the others answer meanwhile."""
+
     def join(self, node: NodeId, incarnation: int, peer: Peer) -> None:
         """A process serves."""
         self._peers[node] = peer

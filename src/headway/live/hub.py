@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, Proposal, Proposals
-from headway.core.ids import GroupId, NodeId
+from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, PeerStarting, Proposal, Proposals
+from headway.core.ids import GroupId, ModelId, NodeId
 from headway.core.messages import Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
@@ -48,6 +48,8 @@ class Hub:
         loop = asyncio.get_running_loop()
         self._local: dict[NodeId, Feed] = {}
         self._remote: dict[NodeId, _Remote] = {}
+        self.models: Mapping[NodeId, ModelId] = {}  # of the replicas
+        self._starting: dict[NodeId, int] = {}  # and as which incarnation
         self._groups = {group: tuple(members) for group, members in groups.items()}
         self._silent, self.on_heard = silent, heard
         self._gatherer = Gatherer(self._groups, clock, loop.call_later, self._gathered, self._missing)
@@ -56,24 +58,39 @@ class Hub:
         """A node of this process."""
         self._local[node] = feed
 
+    def starting(self, node: NodeId, incarnation: int, doing: str) -> None:
+        """A replica is not ready yet; the nodes of this process know that it comes, and what it does (`doing`)."""
+        there = self._remote.get(node)
+        if there is not None and there.incarnation >= incarnation:
+            return
+        self._starting[node] = incarnation
+        model = self.models[node]
+        for feed in self._local.values():
+            feed(lambda at_ns: PeerStarting(at_ns, doing, node, incarnation, model))
+
     def join(self, node: NodeId, incarnation: int, peer: Peer) -> None:
         """A replica is ready: tell everybody, and tell it who else is there."""
         for other, known in self._remote.items():
             known.peer.send(Joined(node, incarnation))
             peer.send(Joined(other, known.incarnation))
         self._remote[node] = _Remote(peer, incarnation)
+        self._starting.pop(node, None)
         for feed in self._local.values():
             feed(lambda at_ns: PeerJoined(at_ns, "ready", node, incarnation))
 
     def leave(self, node: NodeId, incarnation: int, reason: str) -> None:
-        """A replica is gone: tell everybody. Repeated or older news changes nothing."""
+        """A replica is gone: tell everybody who knew of it. Repeated or older news changes nothing."""
         known = self._remote.get(node)
-        if known is None or known.incarnation != incarnation:
+        was_there = known is not None and known.incarnation == incarnation
+        if not was_there and self._starting.get(node) != incarnation:
+            return
+        self._starting.pop(node, None)
+        for feed in self._local.values():
+            feed(lambda at_ns: PeerLost(at_ns, reason, node, incarnation))
+        if not was_there:
             return
         del self._remote[node]
         self._gatherer.forget(node)
-        for feed in self._local.values():
-            feed(lambda at_ns: PeerLost(at_ns, reason, node, incarnation))
         for other in self._remote.values():
             other.peer.send(Lost(node, incarnation))
 

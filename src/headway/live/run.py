@@ -79,6 +79,7 @@ class Live:
         self.board = Board({spec.node: spec.model for spec in plan.replicas}, timeline, tell)
         self.serving = LiveServing(clock, self.board, timeline, telemetry)
         self.hub = Hub(clock, plan.groups, self._silent, self.board.heard)
+        self.hub.models = {spec.node: spec.model for spec in plan.replicas}
         self._plan, self.clock, self._clock = plan, clock, clock
         self._is_shared = plan.processes > 1
         self.front = FrontNode(FRONT, plan.front, CONTROL if self._is_shared else None, plan.processes)

@@ -66,6 +66,8 @@ class Spec(Protocol):
 class Switch(Protocol):
     """Who carries what the processes send (`hub.Hub`)."""
 
+    def starting(self, node: NodeId, incarnation: int, doing: str) -> None: ...
+
     def join(self, node: NodeId, incarnation: int, peer: Link) -> None: ...
 
     def leave(self, node: NodeId, incarnation: int, reason: str) -> None: ...
@@ -166,13 +168,15 @@ class Supervisor:
     async def _keep(self, spec: Spec) -> None:
         started = self._started[spec.node]
         failures: deque[Ns] = deque()
-        which, incarnation = {"replica": spec.node}, 0
+        which, incarnation, settings = {"replica": spec.node}, 0, self._settings
         while not self._stopping.is_set():
             incarnation += 1
+            self._hub.starting(spec.node, incarnation, "its process starts")
             try:
                 reason = (await self._live(spec, incarnation)).reason or "no reason known"
             except Exception as error:  # outer loop: no descriptor, or a pipe that closed under the start order
                 reason = f"its process could not be started: {type(error).__name__}: {error}"
+                self._hub.leave(spec.node, incarnation, reason)
             if self._stopping.is_set():
                 return
             if not started.done():
@@ -181,13 +185,14 @@ class Supervisor:
             log.error("%s %s (incarnation %d) was lost: %s", spec.what, spec.node, incarnation, reason, extra=which)
             now_ns = self._clock.now_ns()
             failures.append(now_ns)
-            while failures and now_ns - failures[0] > ns_from_s(self._settings.restart_window_s):
+            while failures and now_ns - failures[0] > ns_from_s(settings.restart_window_s):
                 failures.popleft()
-            if len(failures) > self._settings.restarts_max:
+            if len(failures) > settings.restarts_max:
                 log.error("%s %s stays down: lost %d times in a row", spec.what, spec.node, len(failures), extra=which)
                 return
-            backoff_s = self._settings.restart_backoff_s * 2 ** (len(failures) - 1)
-            await asyncio.sleep(min(backoff_s, self._settings.restart_backoff_s_max))
+            backoff_s = min(settings.restart_backoff_s * 2 ** (len(failures) - 1), settings.restart_backoff_s_max)
+            self._hub.starting(spec.node, incarnation + 1, f"its process starts in {backoff_s:g} s, after a loss")
+            await asyncio.sleep(backoff_s)
 
     async def _live(self, spec: Spec, incarnation: int) -> _Life:
         """Start one incarnation and stay with it to its end."""
@@ -278,6 +283,7 @@ class Supervisor:
                 self._watcher.spans(life.node, frame.steps)
             case Phase():
                 self._watcher.phase(life.node, frame)
+                self._hub.starting(life.node, life.incarnation, frame.words)
             case Ready():
                 life.is_ready = True
                 self._watcher.joined(life.node, life.incarnation, frame)

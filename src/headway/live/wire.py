@@ -43,6 +43,11 @@ class Phase(msgspec.Struct, frozen=True, tag=True):
     at_ns: Ns
     note: str = ""
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.name}{': ' if self.note else ''}{self.note}"
+
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """Replica -> hub: loaded and warm; its node takes events from now on. `limits` is None for diffusion."""

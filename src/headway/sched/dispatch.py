@@ -33,6 +33,7 @@ class Patience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     attempts_max: Annotated[int, msgspec.Meta(ge=0)] = 3  # replicas lost under one request
     replica_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while no replica serves the model
+    start_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0  # the same while a replica of the model starts
     full_wait_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0  # in the queue while every replica answers 429 or 503
     full_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0  # until the next try, where a refusal names no retry-after
     silence: Silence = Silence()

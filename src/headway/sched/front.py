@@ -16,6 +16,7 @@ from headway.sched.fleet.breaker import Outcome
 from headway.sched.moving import Moving
 from headway.sched.pictures import Pictures
 from headway.sched.recovery import Recovery
+from headway.sched.stranded import Stranded
 from headway.sched.streaming import Streaming
 
 CLOSE_GRACE_NS: Final = 1_000_000_000  # a gone client's edge may never say StreamClosed
@@ -30,6 +31,7 @@ class Front:
         self.recovery = Recovery(book, dispatch, patience, out)
         self.endings = self.recovery.endings
         self.ownership = self.endings.ownership
+        self.stranded = Stranded(dispatch, self.endings, out)
         self.streaming = Streaming(book, dispatch, self.recovery, out)
         self.pictures = Pictures(book, dispatch.watch.guard, out)
         self.moving = Moving(book, dispatch, ns_from_s(patience.move_min_s), out)
@@ -97,7 +99,7 @@ class Front:
         elif kind == "ttft":
             self._first_token_is_late(RequestId(rest), at_ns)
         elif kind == "replica":
-            self._stranded(RequestId(rest), at_ns)
+            self.stranded.look(self.book.requests.get(RequestId(rest)), at_ns)
         elif kind == "full":
             self.recovery.still_full(self.book.requests.get(RequestId(rest)), at_ns)
         elif kind == "guard":
@@ -145,18 +147,6 @@ class Front:
         self.endings.stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
         error = ErrorOut(408, "deadline_passed", f"request {request}: its end-to-end deadline passed {place}")
         self.endings.end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
-
-    def _stranded(self, request: RequestId, at_ns: Ns) -> None:
-        tracked = self.book.requests.get(request)
-        if tracked is None:
-            return
-        tracked.bare_ns = None
-        if not self.dispatch.is_stranded(tracked, at_ns):
-            return
-        message = f"request {request}: no replica serves {tracked.request.model}"
-        error = ErrorOut(502, "engine_lost", message) if tracked.emitted else ErrorOut(503, "no_replica", message, 1000)
-        self.endings.stop(tracked, FinishReason.LOST, Change.FAIL, at_ns)
-        self.endings.end(tracked, FinishReason.LOST, error, len(tracked.emitted))
 
     # From replicas
 

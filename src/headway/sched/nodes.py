@@ -12,6 +12,7 @@ from headway.core.events import (
     MessageArrived,
     PeerJoined,
     PeerLost,
+    PeerStarting,
     RequestArrived,
     StreamClosed,
     TextStopped,
@@ -158,7 +159,10 @@ class FrontNode:
                 front.timer(event.timer, at_ns)
             case PeerJoined():
                 self._joined(event)
+            case PeerStarting():
+                self.front.stranded.starting(event)
             case PeerLost():
+                self.front.stranded.over(event.node, event.incarnation)
                 if self.router.lose(event.node, event.incarnation, at_ns):
                     self._lost(event.node, at_ns)
             case _:
@@ -182,7 +186,7 @@ class FrontNode:
                 return (src,)
             case RequestArrived():
                 return None if self.dispatch.gate.looks_ahead else ()
-            case StreamClosed() | MessageArrived(message=Report() | Accepted()):
+            case StreamClosed() | PeerStarting() | MessageArrived(message=Report() | Accepted()):
                 return ()
             case ClientGone() | TextStopped():
                 return self._owner(event.request)
@@ -241,6 +245,7 @@ class FrontNode:
         if known is not None and known.incarnation < event.incarnation:  # its loss was never told
             self.router.lose(event.node, known.incarnation, event.at_ns)
             self._lost(event.node, event.at_ns)
+        self.front.stranded.over(event.node, event.incarnation)
         if self.router.join(event.node, event.incarnation, event.at_ns):
             self.guard.joined(event.node)
             self._questions += 1

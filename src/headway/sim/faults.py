@@ -9,10 +9,11 @@ from typing import Annotated, Protocol, TypeAlias
 import msgspec
 
 from headway.core.errors import ConfigError
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.messages import Report
 from headway.core.units import NS_PER_MS, Ns, ns_from_s
 from headway.sim.driver import Simulation
+from headway.sim.starts import expect
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -76,9 +77,9 @@ class Slowed(Protocol):
 class Faults:
     """Arms every fault of a scenario in a simulation."""
 
-    def __init__(self, sim: Simulation, truths: Mapping[NodeId, Slowed]) -> None:
-        """`truths`: of every replica that there is or can be."""
-        self._sim, self._truths = sim, truths
+    def __init__(self, sim: Simulation, truths: Mapping[NodeId, Slowed], models: Mapping[NodeId, ModelId]) -> None:
+        """`truths` and `models`: of every replica that there is or can be."""
+        self._sim, self._truths, self._models = sim, truths, models
         self._silent: dict[NodeId, int] = {}
         self._latency_ns: Ns = 0
         self._shares: list[float] = []
@@ -126,6 +127,7 @@ class Faults:
                 return
             sim.kill(node)
             if fault.back_s is not None:
+                expect(sim, node, self._models[node], f"it serves again {fault.back_s:g} s after its end")
                 sim.at(at_ns + ns_from_s(fault.back_s), back)
 
         def back(_: Ns) -> None:

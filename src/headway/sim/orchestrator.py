@@ -10,14 +10,15 @@ from typing import Annotated, Protocol
 import msgspec
 
 from headway.core.events import DrainAsked
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.reports import PoolFigures
-from headway.core.units import Ns, ns_from_s
+from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.cost.coldstart import cold_start
 from headway.sched.nodes import FrontNode
 from headway.sim.driver import Machine, Simulation
 from headway.sim.fleet import CONTROL
 from headway.sim.pools import PoolParams
+from headway.sim.starts import expect
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -132,6 +133,7 @@ class Orchestrator:
                 self._known[node] = None
                 self._sim.add(node, pool.pool.machine(list(pool.pool.replicas).index(node)))
 
+        expect(self._sim, node, ModelId(pool.model), f"a cold start of {s_from_ns(pool.pool.cold_start_ns):.1f} s")
         self._sim.at(at_ns + pool.pool.cold_start_ns, up)
 
     def _retire(self, pool: Owned, at_ns: Ns) -> None:

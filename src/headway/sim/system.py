@@ -141,7 +141,8 @@ class System:
         truths: dict[NodeId, Slowed] = {}
         for pool in self.pools:
             truths.update(pool.truths)
-        Faults(self.sim, truths).arm(scenario.faults)
+        models = {node: ModelId(pool.params.model) for pool in self.pools for node in pool.replicas}
+        Faults(self.sim, truths, models).arm(scenario.faults)
         if scenario.orchestrator is not None:
             Orchestrator(self.sim, scenario.orchestrator, self.owned, lambda: self.front)
 

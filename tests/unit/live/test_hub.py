@@ -1,8 +1,8 @@
 import asyncio
 from collections.abc import Callable
 
-from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, Proposal
-from headway.core.ids import GroupId, NodeId, TransferId
+from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, PeerStarting, Proposal
+from headway.core.ids import GroupId, ModelId, NodeId, TransferId
 from headway.core.messages import Drain, Message
 from headway.core.units import Ns
 from headway.live.clock import Clock
@@ -33,6 +33,7 @@ class World:
             lambda node, reason: self.silent.append(node),
             lambda src, message: self.heard.append((src, message)),
         )
+        self.hub.models = {A: ModelId("m"), B: ModelId("m")}
         self.hub.add_local(FRONT, self._feed)
         self.hub.join(A, 1, self.a)
         self.hub.join(B, 1, self.b)
@@ -108,6 +109,29 @@ def test_a_return_is_told_with_its_incarnation() -> None:
         world.hub.leave(A, 1, "killed")
         world.hub.join(A, 2, Peer())
         assert world.events[-1] == PeerJoined(3, "ready", A, 2)
+
+    on_loop(test)
+
+
+def test_a_start_and_how_it_ends_are_told_to_the_nodes_of_this_process_only() -> None:  # SPEC A11
+    def test(world: World) -> None:
+        world.hub.leave(A, 1, "killed")
+        world.events.clear()
+        world.b.frames.clear()
+        world.hub.starting(A, 2, "warm-up")
+        world.hub.leave(A, 2, "out of memory")
+        world.hub.leave(A, 2, "said again")
+        model = ModelId("m")
+        assert world.events == [PeerStarting(3, "warm-up", A, 2, model), PeerLost(3, "out of memory", A, 2)]
+        assert world.b.frames == []
+
+    on_loop(test)
+
+
+def test_a_phase_that_is_told_after_the_start_is_over_changes_nothing() -> None:
+    def test(world: World) -> None:
+        world.hub.starting(A, 1, "warm-up")
+        assert world.events == []
 
     on_loop(test)
 

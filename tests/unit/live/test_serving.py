@@ -13,7 +13,14 @@ from headway.core.evidence import EvidenceRecord, FrontMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, Report, ResetPrefixCache
-from headway.core.reports import PoolFigures, PrefixFigures, RateLimit, RateLimits, ReplicaFigures, ReplicaReport
+from headway.core.reports import (
+    PoolFigures,
+    PrefixFigures,
+    RateLimit,
+    RateLimits,
+    ReplicaFigures,
+    ReplicaReport,
+)
 from headway.core.request import FinishReason, LlmRequest, Request, SamplingParams, TraceContext
 from headway.core.units import NS_PER_MS, NS_PER_S, Ns
 from headway.live.board import Board
@@ -55,7 +62,8 @@ class World:
         self.clock = Clock()
         settings = TelemetrySettings()
         timeline = Timeline(settings)
-        self.board = Board({REP: "m"}, timeline, lambda node, line: None)
+        self.lines: list[str] = []
+        self.board = Board({REP: "m"}, timeline, lambda node, line: self.lines.append(f"{node}: {line}"))
         self.serving = LiveServing(self.clock, self.board, timeline, settings)
         wiring = Wiring(
             front=Front(),
@@ -192,6 +200,9 @@ def test_ready_follows_the_replicas_and_says_why_not() -> None:
     assert world.serving.ready()[0]
     world.board.lost(REP, 1, "killed")
     assert world.serving.ready() == (False, "no replica of m is ready: killed")
+    world.board.phase(REP, Phase("warm-up", 0.0, world.clock.now_ns()))
+    again = "no replica of m is ready: rep-0 has been in phase 'warm-up' for 0 s; it starts again: killed"
+    assert world.serving.ready() == (False, again)
 
 
 def test_a_reset_goes_to_every_replica_and_fails_without_one() -> None:

@@ -5,9 +5,18 @@ from typing import TypeVar
 from tests.unit.sched.router.views import llm, report
 
 from headway.core.effects import Deliver, Effect, End, Send, WakeAt
-from headway.core.events import Event, MessageArrived, PeerJoined, PeerLost, RequestArrived, StreamClosed, TimerFired
+from headway.core.events import (
+    Event,
+    MessageArrived,
+    PeerJoined,
+    PeerLost,
+    PeerStarting,
+    RequestArrived,
+    StreamClosed,
+    TimerFired,
+)
 from headway.core.evidence import WorkerMarks
-from headway.core.ids import NodeId, RequestId, TimerId
+from headway.core.ids import ModelId, NodeId, RequestId, TimerId
 from headway.core.messages import Finished, Message, Report, Submit, Tokens
 from headway.core.request import DiffusionRequest, FinishReason, LlmRequest
 from headway.core.units import Ns
@@ -38,6 +47,9 @@ class Desk:
         self.event(PeerJoined(self.now_ns, "t", NodeId(replica), incarnation))
         self.numbers[replica] = 0
         self.report(replica, incarnation=incarnation)
+
+    def starting(self, replica: str, incarnation: int = 2, doing: str = "warm-up", model: str = "synthetic") -> None:
+        self.event(PeerStarting(self.now_ns, doing, NodeId(replica), incarnation, ModelId(model)))
 
     def report(self, replica: str, **change: object) -> None:
         self.numbers[replica] += 1

@@ -105,12 +105,17 @@ class ImageRuns:
         return answer
 
     def check_duration(self, asked: Asked) -> PictureEstimate | None:
-        """Return what it is believed to take; None where nobody can tell.
+        """Return what it is believed to take; None where nobody can tell, as while its only replica starts again: then
+        it waits, as text does.
 
         Raises RequestError: `unservable` for what no replica has the memory for, `use_async` for what a client should
         not wait for with an open connection.
         """
-        found, limit = self._serving.foresee(asked.request), self._settings.limits.sync_s
+        try:
+            found = self._serving.foresee(asked.request)
+        except CapacityError:
+            return None
+        limit = self._settings.limits.sync_s
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
         predicted = 0.0 if found is None else sum(found.stages.values())

@@ -24,6 +24,8 @@ from headway.adapters.gateway.ports import ModelCard, PictureEstimate
 from headway.adapters.gateway.settings import GatewaySettings, LimitSettings
 from headway.core.artifacts import PromptRead
 from headway.core.effects import ErrorOut
+from headway.core.errors import CapacityError
+from headway.core.request import DiffusionRequest
 from headway.core.units import NS_PER_S
 
 
@@ -291,6 +293,19 @@ def test_what_fits_nowhere_is_refused_as_an_answer_and_as_a_job() -> None:
             assert (reply.status, error["code"], error["message"]) == (400, "unservable", words)
             assert error["type"] == "invalid_request_error"
         assert (studio.painter.painted, studio.jobs.news) == ([], {})
+
+    run(test)
+
+
+def test_one_that_comes_while_its_only_replica_starts_again_waits_at_the_front() -> None:  # SPEC A11
+    async def test() -> None:
+        studio = Studio()
+
+        def away(_request: DiffusionRequest) -> PictureEstimate:
+            raise CapacityError("no replica is ready", status=503, code="no_replica")
+
+        studio.painter.foresee = away
+        assert (await studio.draw()).status == 200
 
     run(test)
 
