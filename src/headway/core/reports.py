@@ -191,6 +191,17 @@ class ShapePreparation(msgspec.Struct, frozen=True, gc=False):
     waiting: int  # requests that wait for it; 0: an operator asked, or they have gone
 
 
+class PreparationFailure(msgspec.Struct, frozen=True, gc=False):
+    """A shape that could not be prepared, told until it has run all the same (SPEC F8)."""
+
+    height: int
+    width: int
+    frames: int
+    batch: int
+    error: str
+    at_ns: Ns
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A WorkerNode's state; on change, at most every 20 ms, numbered."""
 
@@ -229,6 +240,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     refuses_new: bool = False  # of a diffusion replica: it takes no shape that is not warm
     abilities: DenoiseAbilities | None = None  # of a diffusion replica; None: not told
     preparing: tuple[ShapePreparation, ...] = ()  # of a diffusion replica: what runs or is to run before it is asked
+    unprepared: tuple[PreparationFailure, ...] = ()  # of a diffusion replica: what of that failed
 
 
 class AdmissionFigures(msgspec.Struct, frozen=True):
@@ -277,3 +289,4 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     resume_ns: Ns | None = None  # and to begin from one; None: not measured yet
     interruption_error: float | None = None  # mean relative error of what was predicted of these two
     preparing: tuple[ShapePreparation, ...] = ()  # of a diffusion replica: shapes that it runs as work of its own
+    unprepared: tuple[PreparationFailure, ...] = ()  # of these, what failed

@@ -81,7 +81,15 @@ class Board:
             return
         known = self.replicas.get(src)
         if known is not None and isinstance(message, Report) and message.report.incarnation == known.incarnation:
+            self._tell_unprepared(src, known.report, message.report)
             known.report = message.report
+
+    def _tell_unprepared(self, node: NodeId, before: ReplicaReport | None, now: ReplicaReport) -> None:
+        """Nobody else may hear that what an operator asked for failed."""
+        for one in now.unprepared:
+            if before is None or one not in before.unprepared:
+                frames = f", {one.frames} frames" if one.frames > 1 else ""
+                self._tell(node, f"preparing {one.width}x{one.height}{frames} by {one.batch} failed: {one.error}")
 
     def forget(self, node: NodeId) -> None:
         """An upstream was taken out."""

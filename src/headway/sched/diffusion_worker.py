@@ -154,6 +154,8 @@ class DiffusionWorker:
     def _prepared(self, failed: Mapping[int, RowFailed], at_ns: Ns) -> None:
         """A slice of a preparation is over. Where it failed, those that wait for it would fail as well."""
         self.reporter.changed()
+        for failure in failed.values():
+            self.machine.preparing.unprepared.because(failure.message)
         for seq, preparation in self.machine.preparing.take_failed():
             stay, failure = self._stays[seq], failed[preparation]
             words = f"preparing {stay.request_size} for request {stay.request.id} failed: {failure.message}"
@@ -168,6 +170,7 @@ class DiffusionWorker:
         self._ended(event.at_ns)
         for seq in self.machine.fail(event.step):
             self._finish(self._stays[seq], FinishReason.LOST, event.at_ns, event.error)
+        self.machine.preparing.unprepared.because(event.error)
         self.reporter.changed()
 
     def _ended(self, at_ns: Ns) -> None:
@@ -216,8 +219,10 @@ class DiffusionWorker:
         self.out.append(Restart(f"{why}; its engine is stuck"))
 
     def collect_decisions(self) -> None:
-        """Give each decision of the machine to the request it is about."""
+        """Give each decision of the machine to the request it is about; what is about none goes with the report."""
         for decision in self.machine.take_decisions():
+            if decision.request is None:
+                self.reporter.decisions.append(decision)
             stay = None if decision.request is None else self._by_request.get(decision.request)
             if stay is not None:
                 stay.decide(decision)
@@ -238,6 +243,7 @@ class DiffusionWorker:
             warm=warmth.told,
             refuses_new=warmth.refuses_new,
             preparing=machine.preparing.told(),
+            unprepared=machine.preparing.unprepared.told(warmth.is_warm),
         )
         self.reporter.report(numbers, at_ns, self.out)
 

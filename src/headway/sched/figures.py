@@ -27,6 +27,7 @@ def figures_of(replica: Replica, guard: Guard, at_ns: Ns) -> ReplicaFigures:
         memory_used_bytes=used[0] if used and memory is not None else None,
         warm=None if report is None else report.warm,
         preparing=() if report is None else report.preparing,
+        unprepared=() if report is None else report.unprepared,
         save_ns=_told(cost.save_ns) if cost is not None else None,
         resume_ns=_told(cost.resume_ns) if cost is not None else None,
         interruption_error=cost.interruption_error if cost is not None else None,

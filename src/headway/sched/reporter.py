@@ -15,6 +15,7 @@ from headway.core.reports import (
     DenoiseCoefficients,
     DenoiseMemory,
     KvEvents,
+    PreparationFailure,
     ReplicaReport,
     ShapePreparation,
     StepCoefficients,
@@ -145,6 +146,7 @@ class Numbers(msgspec.Struct, frozen=True):
     warm: tuple[WarmShape, ...] | None = None  # what has run there
     refuses_new: bool = False  # and it takes nothing else
     preparing: tuple[ShapePreparation, ...] = ()  # what it runs, or is to run, as work of its own
+    unprepared: tuple[PreparationFailure, ...] = ()  # what of that failed
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -185,8 +187,7 @@ class Reporter:
         """Send a report when something changed and the interval is over."""
         if self.is_early(at_ns):
             return
-        is_brisk = 0 < numbers.rates.step_ns < self._interval_ns
-        self._wait_ns = self._interval_ns + (self._slack_ns if is_brisk else 0)
+        self._wait_ns = self._interval_ns + (self._slack_ns if 0 < numbers.rates.step_ns < self._interval_ns else 0)
         machine = numbers.machine
         waiting, running = machine.waiting, machine.running
         kv_blocks_free, running_kv_tokens = machine.kv_blocks_free, machine.running_kv_tokens
@@ -226,6 +227,7 @@ class Reporter:
             refuses_new=numbers.refuses_new,
             abilities=identity.abilities,
             preparing=numbers.preparing,
+            unprepared=numbers.unprepared,
         )
         self._send(report, out)
         # Without slack the next step's change waits for the timer; with it, a timer that was asked for moves on.

@@ -16,6 +16,7 @@ from headway.core.messages import Message, Report, ResetPrefixCache
 from headway.core.reports import (
     PoolFigures,
     PrefixFigures,
+    PreparationFailure,
     RateLimit,
     RateLimits,
     ReplicaFigures,
@@ -203,6 +204,17 @@ def test_ready_follows_the_replicas_and_says_why_not() -> None:
     world.board.phase(REP, Phase("warm-up", 0.0, world.clock.now_ns()))
     again = "no replica of m is ready: rep-0 has been in phase 'warm-up' for 0 s; it starts again: killed"
     assert world.serving.ready() == (False, again)
+
+
+def test_the_log_tells_once_what_a_replica_could_not_prepare() -> None:  # SPEC F8
+    world = World()
+    world.there()
+    world.lines.clear()
+    failure = PreparationFailure(96, 64, 1, 2, "no room", 5)
+    for number in (1, 2):
+        told = ReplicaReport(REP, 1, number, 6, "diffusion", "m", 0, 0, 0, 0, 0, 0, 0, unprepared=(failure,))
+        world.board.heard(REP, Report(told))
+    assert world.lines == ["rep-0: preparing 64x96 by 2 failed: no room"]
 
 
 def test_a_reset_goes_to_every_replica_and_fails_without_one() -> None:

@@ -8,12 +8,13 @@ from headway.core.events import DenoiseDone, MessageArrived, PeerJoined, StepFai
 from headway.core.ids import NodeId
 from headway.core.messages import Accepted, Drain, Message, Prepare, Refused, Report, Reshape, Reshaped, Submit, Undrain
 from headway.core.plans import DenoisePlan, StepTiming
-from headway.core.reports import WarmShape
+from headway.core.reports import PreparationFailure, WarmShape
 from headway.core.request import DenoiseShape
 from headway.core.units import NS_PER_S
 from headway.cost.diffusion_belief import DenoiseCost
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
+from headway.sched.diffusion.unprepared import ERROR_CHARS_MAX, FAILURES_MAX, Unprepared
 from headway.sched.diffusion.warming import Stock
 from headway.sched.diffusion.warmth import Warmth
 from headway.sched.nodes import DiffusionNode, Membership, WorkerConfig
@@ -275,6 +276,47 @@ def test_what_was_warm_before_a_restart_runs_up_to_the_batches_that_had_run() ->
         seen += sizes(easel.plans)
         easel.done()
     assert seen == each((LARGE, 1), (LARGE, 2), (SMALL, 1))
+
+
+def reported(messages: list[Message]) -> list[tuple[PreparationFailure, ...]]:
+    """Without what is said to another listener as well."""
+    return [one.report.unprepared for one in messages if isinstance(one, Report)][::2]
+
+
+# SPEC F8: whoever asked has no open request that could be told.
+def test_what_an_operator_asked_for_and_failed_is_told_until_it_has_run() -> None:
+    easel = small_only()
+    asked(easel, LARGE)
+    seq = easel.plans[0].rows[0].seq
+    said = easel.done(failed=(RowFailed(seq, "out_of_memory", "no room for it"),))
+    error = "no room for it; not run either: by 2, 3, 4"
+    failure = PreparationFailure(128, 128, 1, 1, error, easel.at_ns)
+    assert reported(said) == [(failure,)]
+    (decision,) = [d for one in said if isinstance(one, Report) for d in one.decisions][::2]
+    assert (decision.kind, decision.chosen, decision.reason) == ("prepare", "128x128 failed", error)
+    asked(easel, LARGE)
+    assert reported(easel.done()) == [(failure,)]
+    assert reported(easel.done())[-1] == ()
+
+
+def test_what_the_engine_lost_while_it_was_prepared_is_told_too() -> None:  # SPEC F8
+    easel = small_only()
+    asked(easel, LARGE)
+    easel.at_ns += NS_PER_S
+    plan = easel.plans.pop(0)
+    said = easel._fold(easel.node.handle(StepFailed(easel.at_ns, "t", plan.step, "the device is gone")))
+    assert reported(said) == [(PreparationFailure(128, 128, 1, 1, "the device is gone", easel.at_ns),)]
+
+
+def test_failed_preparations_that_are_told_are_bounded() -> None:
+    unprepared = Unprepared()
+    for width in range(1, FAILURES_MAX + 3):
+        unprepared.failed((DenoiseShape(64, width), 1))
+        unprepared.because("x" * 1000)
+        assert len(list(unprepared.take_decisions(width))) == 1
+    told = unprepared.told(lambda _shape, _pictures: False)
+    assert [one.width for one in told] == list(range(3, FAILURES_MAX + 3))
+    assert len(told[0].error) == ERROR_CHARS_MAX
 
 
 def test_what_an_operator_asks_for_goes_on_as_requests_come_and_go() -> None:

@@ -26,6 +26,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "warm": "sizes that have run there: `{size, frames, batch}`, `batch` the most of them together; null of text",
         "preparing": "sizes that it runs as work of its own, the first that is `running`, and that are `queued`: "
         "`{size, frames, batch, state, slices_done, slices, waiting}`, `waiting` the requests that wait for it",
+        "preparing_failed": "of these, the latest that failed and have not run since: "
+        "`{size, frames, batch, error, age_ms}`",
         "reason": "why it is lost",
     },
     "GET /v1/usage": {

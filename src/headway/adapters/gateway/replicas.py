@@ -12,9 +12,9 @@ from headway.adapters.gateway.ports import PictureCard, Serving
 from headway.adapters.gateway.sampling import invalid
 from headway.adapters.gateway.tenants import KeyTable, Tenant
 from headway.core.errors import CapacityError, RequestError
-from headway.core.reports import ReplicaFigures, ShapePreparation, WarmShape
+from headway.core.reports import PreparationFailure, ReplicaFigures, ShapePreparation, WarmShape
 from headway.core.request import DenoiseShape
-from headway.core.units import ms_from_ns
+from headway.core.units import Ns, ms_from_ns
 
 Verb = Literal["drain", "undrain"]
 VERBS: Final[tuple[Verb, ...]] = ("drain", "undrain")
@@ -40,7 +40,8 @@ class ReplicaRoutes:
     def listing(self, tenant: Tenant) -> JsonObject:
         """Every replica with its state. Raises RequestError 403."""
         self._only_admin(tenant)
-        return {"object": "list", "data": [shown(figures) for figures in self._serving.stats().replicas]}
+        now_ns = self._serving.now_ns()
+        return {"object": "list", "data": [shown(figures, now_ns) for figures in self._serving.stats().replicas]}
 
     def drain(self, replica: str, verb: Verb, tenant: Tenant) -> JsonObject:
         """Take it out (what runs there ends as it would) or bring it back. Raises RequestError 403 and 404."""
@@ -100,7 +101,7 @@ def shapes_of(body: WarmBody, looks: PictureCard, model: str) -> tuple[DenoiseSh
     return shapes
 
 
-def shown(figures: ReplicaFigures) -> JsonObject:
+def shown(figures: ReplicaFigures, now_ns: Ns) -> JsonObject:
     """One replica as JSON; `age_ms` is null while nothing was heard of it."""
     return {
         "id": figures.replica,
@@ -123,6 +124,7 @@ def shown(figures: ReplicaFigures) -> JsonObject:
         "checkpoint_error": figures.interruption_error,
         "warm": None if figures.warm is None else [_warm(shape) for shape in figures.warm],
         "preparing": [_preparing(shape) for shape in figures.preparing],
+        "preparing_failed": [_unprepared(one, now_ns) for one in figures.unprepared],
         "reason": figures.reason,
     }
 
@@ -142,4 +144,15 @@ def _preparing(shape: ShapePreparation) -> JsonObject:
         "slices_done": shape.done,
         "slices": shape.slices,
         "waiting": shape.waiting,
+    }
+
+
+def _unprepared(shape: PreparationFailure, now_ns: Ns) -> JsonObject:
+    """What could not be run before it is asked for: why, and how long ago."""
+    return {
+        "size": f"{shape.width}x{shape.height}",
+        "frames": shape.frames,
+        "batch": shape.batch,
+        "error": shape.error,
+        "age_ms": ms_from_ns(max(0, now_ns - shape.at_ns)),
     }

@@ -70,6 +70,11 @@ class Holdings:
         """Pictures of one forward pass of a request that runs alone; None: any number."""
         return None if self.memory is None or self._cost is None else pass_max(self.memory, self._cost, request)
 
+    def fits_one_pass(self, request: DiffusionRequest) -> bool:
+        """All its pictures can run in one pass; else it would run in smaller ones, and prove nothing of its size."""
+        fit = self.pass_max(request)
+        return self.ever_fits(request) and (fit is None or request.n <= fit)
+
     def enters(self, item: Item) -> None:
         """The engine holds its row from its next plan on, if it did not yet."""
         if self.memory is not None and self._cost is not None and not item.is_known:

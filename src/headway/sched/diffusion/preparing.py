@@ -27,6 +27,7 @@ from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.params import DiffusionParams, largest_batch, shape_sides
 from headway.sched.diffusion.protocols import Item, OrderPolicy, batch_key
 from headway.sched.diffusion.queue import WaitingLine
+from headway.sched.diffusion.unprepared import Unprepared
 from headway.sched.diffusion.warming import Key, Stock, shown, size_words, warming
 from headway.sched.diffusion.warmth import Warmth
 
@@ -59,7 +60,7 @@ class Preparing:
         self._params, self._belief, self._batches = params, belief, batches
         self._warmth, self._holdings = warmth, holdings
         self.line = WaitingLine(order)
-        self.stock = Stock()
+        self.stock, self.unprepared = Stock(), Unprepared()
         self.only_for_requests = False  # what operators asked for waits
         self._waits: dict[int, Item] = {}
         self._lack: dict[int, Key | None] = {}  # of those that wait, as of `_looked` changes of what is warm
@@ -123,21 +124,17 @@ class Preparing:
             if shape not in known and len(known) >= SHAPES_MAX:
                 return
             for pictures in batch_sizes(min(cap, most or cap)):
-                if not self._warmth.is_warm(shape, pictures) and self._has_pass(shape, pictures):
+                if self._warmth.is_warm(shape, pictures):
+                    continue
+                if self._holdings.fits_one_pass(warming(self.stock, shape, pictures, _PROMPT)):
                     self._asked[shape, pictures] = None
                     known.add(shape)
-
-    def _has_pass(self, shape: DenoiseShape, pictures: int) -> bool:
-        """So many can run in one pass; else it would run in smaller ones, and prove nothing of this size."""
-        request = warming(self.stock, shape, pictures, _PROMPT)
-        fit = self._holdings.pass_max(request)
-        return self._holdings.ever_fits(request) and (fit is None or pictures <= fit)
+                elif pictures == 1:
+                    self.unprepared.has_no_room((shape, pictures))
 
     def keep(self, least: int, most: int | None) -> None:
         """Forget what operators asked for of other sizes; of all frames together."""
-        out = [key for key in self._asked if not least <= key[0].pixels <= (most or key[0].pixels)]
-        for key in out:
-            del self._asked[key]
+        self._asked = {key: None for key in self._asked if least <= key[0].pixels <= (most or key[0].pixels)}
 
     def now_warm(self) -> list[Item]:
         """Those whose shape has run meanwhile; they wait here no more."""
@@ -218,8 +215,10 @@ class Preparing:
         if item.seq in seqs_failed:
             self._end(task)
             self._failed += [(seq, item.seq) for seq, other in self._waits.items() if self._is_for(task, other)]
-            for key in [key for key in self._asked if shape_sides(key[0]) == shape_sides(task.key[0])]:
+            others = [key for key in self._asked if shape_sides(key[0]) == shape_sides(task.key[0])]
+            for key in others:
                 del self._asked[key]
+            self.unprepared.failed(task.key, others)
             return
         item.done += plan.rows[0].count
         if belief is not None and took_ns is not None:
@@ -230,6 +229,7 @@ class Preparing:
         if belief is not None and task.took_ns:
             belief.first_runs.observe(task.took_ns, task.believed_ns)
         self._warmth.prepared(*task.key)
+        self.unprepared.over(task.key)
 
     def fail(self) -> list[int]:
         """The engine has lost all that it held. Return who is over with it: one of those that waited for the slice that
@@ -243,6 +243,7 @@ class Preparing:
             self._task = None
             return []
         self._end(task)
+        self.unprepared.failed(task.key)
         return [seq for seq, item in self._waits.items() if self._is_for(task, item)][:1]
 
     def make_way(self) -> list[int]:
@@ -271,7 +272,8 @@ class Preparing:
         return out
 
     def take_decisions(self, at_ns: Ns) -> Iterator[Decision]:
-        """Of each request that came to wait since the last call."""
+        """Of each request that came to wait since the last call, and of what failed."""
+        yield from self.unprepared.take_decisions(at_ns)
         new, self._new = self._new, []
         for item in new:
             key = self._lacking(item)

@@ -13,8 +13,9 @@ from headway.adapters.gateway.app import build_app
 from headway.adapters.gateway.ports import Stats
 from headway.adapters.gateway.settings import ApiKey, AuthSettings, GatewaySettings
 from headway.core.ids import NodeId
-from headway.core.reports import ReplicaFigures, ShapePreparation
+from headway.core.reports import PreparationFailure, ReplicaFigures, ShapePreparation
 from headway.core.request import DenoiseShape
+from headway.core.units import NS_PER_S
 
 
 def digest(key: str) -> str:
@@ -30,11 +31,12 @@ class Studio(Painter):
     """Has a replica of every model."""
 
     preparing: tuple[ShapePreparation, ...] = ()  # of each
+    unprepared: tuple[PreparationFailure, ...] = ()
 
     def stats(self) -> Stats:
         models = (MODEL, PAINTER, FILMER)
         there = tuple(
-            ReplicaFigures(NodeId(f"rep-{n}"), "ready", (model,), preparing=self.preparing)
+            ReplicaFigures(NodeId(f"rep-{n}"), "ready", (model,), preparing=self.preparing, unprepared=self.unprepared)
             for n, model in enumerate(models)
         )
         return msgspec.structs.replace(super().stats(), replicas=there)
@@ -44,6 +46,13 @@ def asked(serving: Studio, replica: str, body: object, key: str = "sk-root") -> 
     client = Client(build_app(serving, {MODEL: TOY}, KEYED))
     path, headers = f"/v1/replicas/{replica}/warm", {"authorization": f"Bearer {key}"}
     return asyncio.run(client.call("POST", path, body, headers))
+
+
+def listed(serving: Studio) -> list[dict[str, object]]:
+    client = Client(build_app(serving, {MODEL: TOY}, KEYED))
+    reply = asyncio.run(client.call("GET", "/v1/replicas", None, {"authorization": "Bearer sk-root"}))
+    found: list[dict[str, object]] = reply.json()["data"]
+    return found
 
 
 def assert_error(reply: Reply, status: int, code: str) -> None:
@@ -104,8 +113,6 @@ def test_only_an_admin_has_sizes_warmed() -> None:
 def test_what_is_prepared_is_shown_and_too_much_is_refused() -> None:
     serving = Studio()
     serving.preparing = (ShapePreparation(96, 64, 1, 2, "running", 1, 2, 3),)
-    client = Client(build_app(serving, {MODEL: TOY}, KEYED))
-    listed = asyncio.run(client.call("GET", "/v1/replicas", None, {"authorization": "Bearer sk-root"}))
     preparing = {
         "size": "64x96",
         "frames": 1,
@@ -115,7 +122,15 @@ def test_what_is_prepared_is_shown_and_too_much_is_refused() -> None:
         "slices": 2,
         "waiting": 3,
     }
-    assert listed.json()["data"][1]["preparing"] == [preparing]
+    assert listed(serving)[1]["preparing"] == [preparing]
     serving.preparing = tuple(ShapePreparation(64, 8 * n, 1, 1, "queued", 0, 2, 0) for n in range(64))
     assert_error(asked(serving, "rep-1", {"sizes": ["128x128"]}), 429, "queue_full")
     assert serving.warmed == []
+
+
+def test_what_could_not_be_prepared_is_shown_with_its_reason_and_age() -> None:  # SPEC F8
+    serving = Studio()
+    serving.unprepared = (PreparationFailure(96, 64, 1, 2, "no room", serving.now_ns() - NS_PER_S),)
+    (shown,) = listed(serving)[1]["preparing_failed"]  # type: ignore[misc]  # JSON
+    assert shown.pop("age_ms") >= 1000
+    assert shown == {"size": "64x96", "frames": 1, "batch": 2, "error": "no room"}

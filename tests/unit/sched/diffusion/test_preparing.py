@@ -16,6 +16,7 @@ from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.diffusion.preparing import SHAPES_MAX
+from headway.sched.diffusion.unprepared import NO_ROOM
 from headway.sched.diffusion.warmth import Warmth
 
 SMALL, LARGE = DenoiseShape(64, 64), DenoiseShape(128, 128)
@@ -253,6 +254,14 @@ def test_what_each_lacks_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> N
         machine.preparing.told()
         assert machine.queued_work_ns > 0
     assert len(looks) == 40
+
+
+def test_what_operators_ask_for_and_never_fits_is_told() -> None:  # SPEC F8
+    machine = painter(holdings=Holdings("rep", replace(MEMORY, room=63), COST))  # a large picture has 64 tokens
+    machine.preparing.ask([(LARGE, None)])
+    assert machine.plan(7) is None
+    told = machine.preparing.unprepared.told(machine.warmth.is_warm)
+    assert [(one.width, one.batch, one.error, one.at_ns) for one in told] == [(128, 1, NO_ROOM, 7)]
 
 
 def test_what_operators_ask_for_is_bounded() -> None:
