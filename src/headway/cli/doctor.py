@@ -20,6 +20,7 @@ import typer
 from headway.adapters.models import DEFAULT_MODEL, list_models
 from headway.cli import EXIT_FAILED
 from headway.cli.doctor_machine import cpu_flags, memory_gib
+from headway.cli.doctor_replicas import replica_words
 from headway.cli.doctor_server import Place, Setting, place, place_words, setting
 from headway.cli.doctor_state import long_steps, paused
 
@@ -99,6 +100,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_compiler(facts),
         _judge_memory(facts),
         _judge_port(facts),
+        *_judge_replicas(facts),
         _judge_uv(facts),
         *_judge_overlap(facts),
         *_judge_queue(facts),
@@ -178,6 +180,12 @@ def _judge_memory(facts: Facts) -> Finding:
 def _judge_port(facts: Facts) -> Finding:
     state, found, advice = place_words(facts.place, is_asked=facts.is_asked)
     return Finding("port", state, found, advice)
+
+
+def _judge_replicas(facts: Facts) -> list[Finding]:
+    if facts.place.hidden:
+        return [Finding("replicas", "note", facts.place.hidden, "an admin key in OPENAI_API_KEY may look at them")]
+    return [Finding("replica", *replica_words(one)) for one in facts.place.replicas]
 
 
 def _judge_uv(facts: Facts) -> Finding:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headway.cli.doctor_replicas import ReplicaState, replicas_at
 from headway.cli.servers import ServerError, listed_models, server_url
 from headway.core.errors import ConfigError
 
@@ -33,6 +34,8 @@ class Place(msgspec.Struct, frozen=True):
     is_here: bool = True
     serves: tuple[str, ...] | None = None
     state: str = ""  # what it says of itself, where it is not ready
+    replicas: tuple[ReplicaState, ...] = ()
+    hidden: str = ""  # why nothing is known of these
 
 
 def setting(config: Path | None, assignments: Sequence[str], default_port: int) -> Setting:
@@ -61,7 +64,9 @@ def place(url: str | None, port: int) -> Place:
     try:
         if "version" not in json.loads(_get(f"{at}/version")):
             return Place(at, is_free, is_here)
-        return Place(at, is_free, is_here, tuple(listed_models(at, os.environ.get("OPENAI_API_KEY"))), _unready(at))
+        key = os.environ.get("OPENAI_API_KEY")
+        serves, state = tuple(listed_models(at, key)), _unready(at)
+        return Place(at, is_free, is_here, serves, state, *replicas_at(at, key))
     except (OSError, ValueError, TypeError, KeyError, http.client.HTTPException, ServerError):  # not one of ours
         return Place(at, is_free, is_here)
 

@@ -9,6 +9,7 @@ from headway.core.messages import Message, Report
 from headway.core.ports import ModelLimits
 from headway.core.reports import GarbageFigures, ReplicaReport, StepCoefficients
 from headway.core.units import Ns, ms_from_ns
+from headway.live.settling import Settled
 from headway.live.stores import Timeline
 from headway.live.wire import Phase, Ready, StepSpan
 
@@ -28,6 +29,7 @@ class Known(msgspec.Struct):
     was_ready: bool = False
     step_cost: StepCoefficients | None = None  # as its warm-up measured it
     garbage: GarbageFigures | None = None  # of the incarnation that is there
+    settled: Settled | None = None  # the same, of its device's allocator
 
 
 class Board:
@@ -55,7 +57,7 @@ class Board:
         known = self.replicas[node]
         known.incarnation, known.limits, known.load_ns, known.lost = incarnation, ready.limits, ready.load_ns, None
         known.report, known.garbage, known.step_cost = None, None, ready.step_cost
-        known.was_ready = True
+        known.was_ready, known.settled = True, ready.settled
         self._tell(node, f"ready after {ms_from_ns(ready.load_ns) / 1000:.1f} s: {known.model} is served")
         self.on_ready()
 
@@ -63,7 +65,7 @@ class Board:
         """It is gone."""
         known = self.replicas[node]
         known.incarnation, known.report, known.garbage, known.lost = 0, None, None, reason
-        known.phase = None
+        known.phase = known.settled = None
         self._tell(node, f"lost (incarnation {incarnation}): {reason}")
 
     def spans(self, node: NodeId, steps: Sequence[StepSpan]) -> None:

@@ -10,7 +10,7 @@ from headway.core.ids import NodeId
 from headway.core.reports import ReplicaFigures
 from headway.core.request import DenoiseShape
 from headway.core.units import Ns
-from headway.live.board import Board
+from headway.live.board import Board, Known
 
 
 class ReplicaDesk(msgspec.Struct, frozen=True):
@@ -27,9 +27,8 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
             state: Literal["lost", "loading"] = "lost" if known.lost else "loading"
             present.setdefault(node, ReplicaFigures(node, state, (known.model,), reason=known.lost))
         drained = self.drained()
-        garbage = {node: known.garbage for node, known in board.replicas.items()}
         found = [
-            msgspec.structs.replace(figures, is_drained=node in drained, garbage=garbage.get(node))
+            _with_own(msgspec.structs.replace(figures, is_drained=node in drained), board.replicas.get(node))
             for node, figures in present.items()
         ]
         return tuple(sorted(found, key=lambda figures: figures.replica))
@@ -45,3 +44,16 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
     def warm_again(self, replica: NodeId, shapes: tuple[DenoiseShape, ...], batches: tuple[int, ...]) -> None:
         """The same for what was warm before it started, up to so many pictures of a pass each."""
         self.control(lambda at_ns: WarmAsked(at_ns, "it was warm before", replica, shapes, batches))
+
+
+def _with_own(figures: ReplicaFigures, known: Known | None) -> ReplicaFigures:
+    """What only the process that started it knows of it."""
+    if known is None:
+        return figures
+    settled = known.settled
+    return msgspec.structs.replace(
+        figures,
+        garbage=known.garbage,
+        settle_passes=None if settled is None else settled.passes,
+        reserved_bytes=settled.held if settled is not None and settled.passes else None,
+    )

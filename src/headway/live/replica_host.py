@@ -41,6 +41,7 @@ from headway.live.garbage import Garbage
 from headway.live.hub import proposals_event
 from headway.live.link import Link, connect
 from headway.live.rows_seen import ring_buckets, rows_seen, settled
+from headway.live.settling import Settled
 from headway.live.spec import LlmSpec, Start
 from headway.live.transport import BlockTransport
 from headway.live.warmup import warm_up
@@ -95,6 +96,7 @@ class Parts(msgspec.Struct, frozen=True):
     transport: BlockTransport | None
     warm: Warm | None = None
     steps: tuple[MeasuredStep, ...] = ()
+    settled: Settled | None = None
 
 
 class Replica:
@@ -129,7 +131,7 @@ class Replica:
         self._garbage = garbage = Garbage(self._clock)
         garbage.settle()
         self._every(GARBAGE_S, lambda: garbage.look(is_idle=built.is_idle()))
-        link.send(Ready(parts.limits, self._clock.now_ns() - began_ns, built.step_cost))
+        link.send(Ready(parts.limits, self._clock.now_ns() - began_ns, built.step_cost, parts.settled))
         receiver = asyncio.ensure_future(link.each(partial(self._receive, driver, parts.transport)))
         await asyncio.wait([receiver, self._over], return_when=asyncio.FIRST_COMPLETED)
         if receiver.done():
@@ -155,9 +157,8 @@ class Replica:
         self._tell("warm-up", 1.0, warm.settled.words)
         outlet = SocketOutlet(self._link)
         transport = BlockTransport(spec.node, engine, thread, self._link.send, feed, limits.kv_bytes_per_block)
-        return Parts(
-            Ports(outlet, steps=thread, transport=transport, group=outlet), limits, transport, steps=warm.steps
-        )
+        ports = Ports(outlet, steps=thread, transport=transport, group=outlet)
+        return Parts(ports, limits, transport, steps=warm.steps, settled=warm.settled)
 
     async def _load_diffusion(self, feed: LateFeed) -> Parts:
         spec, clock = self._start.spec, self._clock
@@ -174,7 +175,8 @@ class Replica:
             if pipeline is not None:
                 warm = warm.within(room, pipeline.pictures_max)
             self._tell("warm-up", 1.0, warm.words)
-        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, warm)
+        rest = None if warm is None else warm.settled
+        return Parts(Ports(SocketOutlet(self._link), denoise=thread), None, None, warm, settled=rest)
 
     def fail(self, error: BaseException) -> None:
         """An error that nobody awaits (a callback's) ends the process like any other."""

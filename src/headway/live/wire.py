@@ -19,6 +19,7 @@ from headway.core.ports import ModelLimits
 from headway.core.reports import GarbageFigures, StepCoefficients
 from headway.core.request import TextRequest
 from headway.core.units import Ns
+from headway.live.settling import Settled
 
 FRAME_BYTES_MAX: Final = 64 << 20
 LENGTH_BYTES: Final = 4
@@ -55,6 +56,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     limits: ModelLimits | None
     load_ns: Ns
     step_cost: StepCoefficients | None = None  # as its warm-up measured it; None for diffusion
+    settled: Settled | None = None  # how its device's allocator came to rest; None: it was not warmed up
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

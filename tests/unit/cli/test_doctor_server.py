@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headway.adapters.gateway.replicas import shown
 from headway.cli import doctor as command
+from headway.cli.doctor_replicas import replica_words
 from headway.cli.doctor_server import Place, place, place_words, port_free, setting
+from headway.core.ids import NodeId
+from headway.core.reports import PreparationFailure, ReplicaFigures, ShapePreparation
+from headway.core.units import NS_PER_S
 
 UNREADY = {"error": {"message": "Not ready: tiny-wan is loading."}}
 
@@ -40,7 +45,11 @@ def answering(answers: dict[str, tuple[int, object]]) -> Iterator[int]:
         server.server_close()
 
 
-HEADWAY = {"/version": (200, {"version": "0.1.0"}), "/v1/models": (200, {"data": [{"id": "smol"}, {"id": "tiny"}]})}
+HEADWAY: dict[str, tuple[int, object]] = {
+    "/version": (200, {"version": "0.1.0"}),
+    "/v1/models": (200, {"data": [{"id": "smol"}, {"id": "tiny"}]}),
+    "/v1/replicas": (200, {"data": []}),
+}
 
 
 # SPEC M1
@@ -64,6 +73,43 @@ def test_a_headway_server_is_told_from_something_else() -> None:
 def test_a_server_that_is_not_ready_says_what_it_waits_for() -> None:
     with answering({**HEADWAY, "/ready": (503, UNREADY)}) as port:
         assert place_words(place(None, port), is_asked=False)[::2] == ("note", "Not ready: tiny-wan is loading.")
+
+
+# SPEC E1, F8
+def test_what_the_replicas_of_a_server_prepare_is_told_and_how_their_memory_came_to_rest() -> None:
+    figures = ReplicaFigures(
+        NodeId("rep-1"),
+        "ready",
+        ("tiny-flux",),
+        settle_passes=2,
+        reserved_bytes=64 << 20,
+        preparing=(
+            ShapePreparation(96, 64, 1, 2, "running", 1, 2, 3),
+            ShapePreparation(96, 64, 1, 4, "queued", 0, 2, 0),
+        ),
+        unprepared=(PreparationFailure(128, 128, 1, 1, "no room", NS_PER_S),),
+    )
+    cpu = ReplicaFigures(NodeId("rep-0"), "ready", ("smol",), settle_passes=0)
+    listed = {"data": [shown(one, 31 * NS_PER_S) for one in (cpu, figures)]}
+    with answering({**HEADWAY, "/ready": (200, {}), "/v1/replicas": (200, listed)}) as port:
+        found = place(None, port)
+    assert [replica_words(one) for one in found.replicas] == [
+        ("ok", "rep-0 (smol) is ready; no device allocator that could settle", ""),
+        (
+            "note",
+            "rep-1 (tiny-flux) is ready; its allocator settled at repeated pass 2 with 64 MiB; "
+            "prepares 64x96 by 2, 1 of 2 slices (3 wait for it) | 64x96 by 4, queued",
+            "preparing 128x128 failed 30 s ago: no room",
+        ),
+    ]
+
+
+def test_replicas_that_only_an_admin_may_see_are_said_to_be_hidden() -> None:
+    refused = {"error": {"message": "Only an admin key may look at replicas."}}
+    with answering({**HEADWAY, "/ready": (200, {}), "/v1/replicas": (403, refused)}) as port:
+        found = place(None, port)
+    assert found.replicas == ()
+    assert "answered 403: Only an admin key" in found.hidden
 
 
 def test_where_nobody_listens_is_free_or_a_server_is_missed() -> None:

@@ -23,6 +23,9 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "checkpoint_save_ms": "what a checkpoint of one request takes there lately; null until measured",
         "checkpoint_resume_ms": "the same of going on from one",
         "checkpoint_error": "mean relative error of what was predicted of these two",
+        "settle_passes": "whole warm-up passes that were repeated until its device's allocator took nothing new; 0 "
+        "where there is no such allocator, as on a CPU; null where it is not told",
+        "reserved_bytes": "that the allocator held when it had settled; null where there is none",
         "warm": "sizes that have run there: `{size, frames, batch}`, `batch` the most of them together; null of text",
         "preparing": "sizes that it runs as work of its own, the first that is `running`, and that are `queued`: "
         "`{size, frames, batch, state, slices_done, slices, waiting}`, `waiting` the requests that wait for it",

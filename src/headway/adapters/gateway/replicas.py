@@ -122,6 +122,8 @@ def shown(figures: ReplicaFigures, now_ns: Ns) -> JsonObject:
         "checkpoint_save_ms": None if figures.save_ns is None else ms_from_ns(figures.save_ns),
         "checkpoint_resume_ms": None if figures.resume_ns is None else ms_from_ns(figures.resume_ns),
         "checkpoint_error": figures.interruption_error,
+        "settle_passes": figures.settle_passes,
+        "reserved_bytes": figures.reserved_bytes,
         "warm": None if figures.warm is None else [_warm(shape) for shape in figures.warm],
         "preparing": [_preparing(shape) for shape in figures.preparing],
         "preparing_failed": [_unprepared(one, now_ns) for one in figures.unprepared],

@@ -156,6 +156,13 @@ PANELS: Final = (
     Panel("Failures met", "short", (("{{event}}", _rate("headway_recovery_total", "event")),), "Per second."),
     Panel("Usable replicas", "short", (("{{replica}}", "headway_replica_usable"),), "By state, health and breaker."),
     Panel(
+        "Warm-up: passes until the allocator had settled",
+        "short",
+        (("{{replica}}", "headway_replica_settle_passes"),),
+        "0 on devices without a caching allocator. A replica whose allocator does not settle is not ready.",
+    ),
+    Panel("Device memory held after warm-up", "bytes", (("{{replica}}", "headway_replica_reserved_bytes"),)),
+    Panel(
         "Jobs",
         "short",
         (("{{state}}", "headway_jobs"),),

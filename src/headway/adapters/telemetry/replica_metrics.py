@@ -1,4 +1,5 @@
-"""Prometheus families of replicas as a gateway sees them: who may take requests, and what garbage collection took."""
+"""Prometheus families of replicas as a gateway sees them: who may take requests, what garbage collection took, and
+how the allocators of their devices came to rest."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,11 +20,23 @@ def replica_metrics(replicas: Sequence[ReplicaFigures]) -> Iterator[Metric]:
         labels=["replica", "generation"],
     )
     longest = GaugeMetricFamily("headway_gc_pause_longest_seconds", "The longest of them.", labels=["replica"])
+    passes = GaugeMetricFamily(
+        "headway_replica_settle_passes",
+        "Warm-up passes that were repeated until the device's allocator took nothing new; 0: it has no such one.",
+        labels=["replica"],
+    )
+    reserved = GaugeMetricFamily(
+        "headway_replica_reserved_bytes", "What that allocator held when it had settled.", labels=["replica"]
+    )
     for replica in replicas:
         is_usable = replica.state == "ready" and replica.is_up and replica.breaker == "closed"
         usable.add_metric([replica.replica], int(is_usable))
+        if replica.settle_passes is not None:
+            passes.add_metric([replica.replica], replica.settle_passes)
+        if replica.reserved_bytes is not None:
+            reserved.add_metric([replica.replica], replica.reserved_bytes)
         if (known := replica.garbage) is not None:
             pauses.add_metric([replica.replica, "young"], known.young, known.young_ns / NS_PER_S)
             pauses.add_metric([replica.replica, "full"], known.full, known.full_ns / NS_PER_S)
             longest.add_metric([replica.replica], known.longest_ns / NS_PER_S)
-    yield from (usable, pauses, longest)
+    yield from (usable, pauses, longest, passes, reserved)

@@ -152,6 +152,18 @@ def test_pauses_of_garbage_collectors_are_told_where_a_replica_told_them() -> No
     }
 
 
+def test_how_the_memory_of_a_device_came_to_rest_is_told_where_a_replica_told_it() -> None:  # SPEC E1
+    gpu = ReplicaFigures(NodeId("rep-0"), "ready", settle_passes=2, reserved_bytes=640)
+    cpu = ReplicaFigures(NodeId("rep-1"), "ready", settle_passes=0)
+    got = samples(Metrics(lambda: Scrape(replicas=(gpu, cpu, ReplicaFigures(NodeId("up-a"), "ready")))))
+    told = ("headway_replica_settle", "headway_replica_reserved")
+    assert {name: value for name, value in got.items() if name.startswith(told)} == {
+        'headway_replica_settle_passes{replica="rep-0"}': 2,
+        'headway_replica_settle_passes{replica="rep-1"}': 0,
+        'headway_replica_reserved_bytes{replica="rep-0"}': 640,
+    }
+
+
 def test_predicted_and_reported_cached_tokens_are_told_by_model() -> None:  # AMD-AGI/Infera#143
     got = samples(Metrics(lambda: SCRAPE))
     assert got['headway_prefix_predicted_tokens_total{model="toy"}'] == 640
