@@ -74,7 +74,8 @@ def build_node(recipe: Recipe) -> BuiltNode:
         if belief is not None:
             belief.begin(recipe.warm or ())
         machine = DiffusionMachine(spec.diffusion.machine, belief, holdings, warmth)
-        node = DiffusionNode(_membership(recipe), machine, spec.model, WorkerConfig(), spec.diffusion.stock)
+        config = WorkerConfig(report_interval_ms=spec.diffusion.report_interval_ms)
+        node = DiffusionNode(_membership(recipe), machine, spec.model, config, spec.diffusion.stock)
         return BuiltNode(node, lambda: node.worker.is_idle)
     raise ConfigError(f"replica {spec.node} has neither an LLM nor a diffusion part")
 

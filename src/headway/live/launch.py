@@ -129,7 +129,7 @@ def _painter(config: Config, node: NodeId, spec: DiffusionSpec, model: str) -> R
         model=ModelId(model),
         listeners=listeners(config),
         control=CONTROL,
-        diffusion=spec,
+        diffusion=msgspec.structs.replace(spec, report_interval_ms=config.executor.report_interval_ms),
         event_logs=config.telemetry.event_logs,
         drain_s=config.supervisor.drain_s,
     )

@@ -125,6 +125,7 @@ class DiffusionSpec(msgspec.Struct, frozen=True):
     probes: Probes | None = None  # that correct `cost` before the replica is ready
     stock: Stock = Stock()  # the shapes of its model, those of other shape pools included
     memory: DenoiseMemory | None = None  # what work holds, of the virtual device; of a pipeline it is measured
+    report_interval_ms: float = 20.0
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True):

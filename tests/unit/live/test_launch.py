@@ -77,3 +77,9 @@ def test_a_port_in_use_names_the_keys() -> None:
         taken.listen()
         with pytest.raises(EngineError, match=r"server\.host, server\.port: cannot listen"):
             bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_replicas_of_pictures_report_as_often_as_those_of_text() -> None:
+    config = configured("diffusion=[{name='p', engine='synthetic'}]", "executor.report_interval_ms=35")
+    (told,) = [spec.diffusion for spec in plan(config, ()).replicas if spec.diffusion is not None]
+    assert told.report_interval_ms == 35.0
