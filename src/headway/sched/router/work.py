@@ -34,9 +34,20 @@ def kind_of(request: Request) -> str:
     return f"{request.shape}, {steps}, {is_edit}, {is_masked}, {request.n} pictures"
 
 
+Sides = tuple[int, int, int]  # height, width, frames
+
+
 class _Sent(msgspec.Struct, gc=False):
     number: int
     work_ns: Ns
+    sides: Sides | None  # of a shape whose preparation is in `work_ns`
+
+
+class _Own(msgspec.Struct, gc=False):
+    """Of one request: its work, and the preparation of its shape where that has not run."""
+
+    work_ns: Ns
+    cold_ns: Ns
 
 
 class PendingWork:
@@ -49,7 +60,8 @@ class PendingWork:
         self._told_at_ns: Ns = 0
         self._unseen: dict[RequestId, _Sent] = {}  # dispatches that its report has not counted
         self._unseen_ns: Ns = 0  # of all of them
-        self._taken: dict[str, Ns] = {}  # what work of a kind takes there, as of `cost`
+        self._taken: dict[str, _Own] = {}  # what work of a kind takes there, as of `cost`
+        self._prepares: tuple[Sides, ...] = ()  # shapes that some wait for there: preparing them is in what it told
         self._memory: DenoiseMemory | None = None
         self._fits: dict[str, bool] = {}  # whether work of a kind fits there, as of `_memory` and the sizes in `cost`
 
@@ -61,6 +73,7 @@ class PendingWork:
         if (report.denoise_cost, report.warm) != (self.cost, self._warm):
             self.cost, self._warm = report.denoise_cost, report.warm
             self._taken.clear()
+        self._prepares = tuple((one.height, one.width, one.frames) for one in report.preparing if one.waiting)
         self._told_ns, self._told_at_ns = report.queued_work_ns, at_ns
         for request in [r for r, sent in self._unseen.items() if sent.number <= report.submits_seen]:
             self.ended(request)
@@ -69,24 +82,33 @@ class PendingWork:
         """A dispatch of this front."""
         if isinstance(request, DiffusionRequest) and self.cost is not None:
             self.ended(request.id)
-            work_ns = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request)
-            self._unseen[request.id] = _Sent(number, work_ns)
-            self._unseen_ns += work_ns
+            work_ns, more_ns = left_ns(self.cost, request), self._more_ns(request)
+            self._unseen[request.id] = _Sent(number, work_ns + more_ns, _sides(request) if more_ns else None)
+            self._unseen_ns += work_ns + more_ns
 
     def own_ns(self, request: Request, kind: str) -> Ns:
         """What a request of this kind takes there alone; 0 for text and while nothing was told.
 
         A forecast asks every replica of the fleet, and most requests are of few kinds.
         """
-        known = self._taken.get(kind)
-        if known is not None:
-            return known
+        own = self._taken.get(kind)
         if self.cost is None or not isinstance(request, DiffusionRequest):
             return 0
-        if len(self._taken) >= KINDS_MAX:
-            self._taken.clear()
-        self._taken[kind] = own = left_ns(self.cost, request) + cold_ns(self.cost, self._warm, request)
-        return own
+        if own is None:
+            if len(self._taken) >= KINDS_MAX:
+                self._taken.clear()
+            cold = cold_ns(self.cost, self._warm, request)
+            self._taken[kind] = own = _Own(left_ns(self.cost, request), cold)
+        return own.work_ns + (own.cold_ns if own.cold_ns and not self._is_prepared_for(request) else 0)
+
+    def _more_ns(self, request: DiffusionRequest) -> Ns:
+        """Until its shape has run, once for all that wait for it."""
+        cold = 0 if self.cost is None else cold_ns(self.cost, self._warm, request)
+        return cold if cold and not self._is_prepared_for(request) else 0
+
+    def _is_prepared_for(self, request: DiffusionRequest) -> bool:
+        sides = _sides(request)
+        return sides in self._prepares or any(sent.sides == sides for sent in self._unseen.values())
 
     def fits(self, request: DiffusionRequest, kind: str) -> bool:
         """True unless a request of this kind needs more memory than is there. A forecast asks every replica."""
@@ -116,6 +138,10 @@ class PendingWork:
     def check(self) -> bool:
         """True when the sum matches its parts."""
         return self._unseen_ns == sum(sent.work_ns for sent in self._unseen.values())
+
+
+def _sides(request: DiffusionRequest) -> Sides:
+    return request.height, request.width, request.frames
 
 
 def _sizes(cost: DenoiseCoefficients | None) -> tuple[int, int, int, int] | None:

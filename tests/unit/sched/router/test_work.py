@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import View, llm, report
 
-from headway.core.ids import NodeId
-from headway.core.reports import DenoiseMemory, ReplicaReport, WarmShape
+from headway.core.ids import NodeId, RequestId
+from headway.core.reports import DenoiseMemory, ReplicaReport, ShapePreparation, WarmShape
 from headway.core.request import Content, Request
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_memory import fits
@@ -93,6 +93,24 @@ def test_a_shape_that_has_not_run_there_takes_its_preparation_too() -> None:
     for number, (warm, more_ns) in enumerate(((None, 0), ((), prepared_ns), ((WarmShape(*sides, 1),), 0)), start=2):
         work.hear(report("rep-a", number, denoise_cost=cost, warm=warm), 2000)
         assert own(work, asked) == left_ns(cost, asked) + more_ns
+
+
+# SPEC F2, F8: else the second of two is believed to wait for the same preparation twice, and refused for it.
+def test_a_shape_is_prepared_once_for_all_that_wait_for_it() -> None:
+    cost, asked, other = replace(COST, first_ns=777.0), picture("req-1", size=128), picture("req-3", size=96)
+    work, prepared_ns = PendingWork(), 777 + preparation_ns(COST, asked.shape, 1)
+    work.hear(report("rep-a", 1, denoise_cost=cost, warm=()), 1000)
+    alone_ns = left_ns(COST, asked)
+    work.sent(asked, 1)
+    work.sent(replace(asked, id=RequestId("req-2")), 2)
+    assert work.told_ns == prepared_ns + 2 * alone_ns
+    assert own(work, asked) == alone_ns
+    assert own(work, other) > left_ns(COST, other) + 777
+    for number, (waiting, more_ns) in enumerate(((2, 0), (0, prepared_ns)), start=2):
+        told = (ShapePreparation(128, 128, 1, 1, "running", 0, 2, waiting),)
+        work.hear(report("rep-a", number, denoise_cost=cost, warm=(), preparing=told, submits_seen=2), 2000)
+        assert own(work, asked) == alone_ns + more_ns  # what an operator asked for is no work that was told
+    assert work.check()
 
 
 def test_what_it_remembers_is_bounded() -> None:
