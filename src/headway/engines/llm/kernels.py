@@ -31,7 +31,8 @@ _SIGNATURES = {
 
 
 class KernelsUnavailable(Exception):
-    """No compiler, or the build failed; the torch path serves instead and the message says why."""
+    """No compiler, nowhere to put the library, or one that does not load; the torch path serves instead and the message
+    says why."""
 
 
 def load_kernels(cache: Path) -> ctypes.CDLL:
@@ -42,10 +43,15 @@ def load_kernels(cache: Path) -> ctypes.CDLL:
     sources = b"".join(path.read_bytes() for path in (_SOURCE, *_HEADERS))
     key = hashlib.sha256(sources + repr((_FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
     path = cache / "kernels" / f"{key}.so"
-    if not path.is_file():
-        _build(compiler, path)
-    # torch is imported above, so its OpenMP runtime is already loaded and both share one pool of threads.
-    library = ctypes.CDLL(str(path))
+    try:
+        if not path.is_file():
+            _build(compiler, path)
+        # torch is imported above, so its OpenMP runtime is already loaded and both share one pool of threads.
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # a folder that nothing may be written to or run from
+        raise KernelsUnavailable(
+            f"the compiled kernels cannot be kept or loaded ({error}); is cache writable?"
+        ) from error
     for name, signature in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = signature, None

@@ -64,6 +64,23 @@ def test_serves_by_torch_without_a_compiler_and_says_why(choose, monkeypatch: py
     assert "/no/such/compiler cannot be run" in backend.description
 
 
+def test_serves_by_torch_where_the_cache_cannot_be_written(choose, tmp_path: Path) -> None:
+    (tmp_path / "kernels").write_text("a file where the folder would be")
+    backend = choose("auto", fresh=True)
+    assert isinstance(backend.ops, TorchOps)
+    assert "cannot be kept or loaded" in backend.description
+
+
+def test_serves_by_torch_where_the_library_does_not_load(
+    choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cxx"  # as of a cache that another system has filled
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho no library > "$2"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert "cannot be kept or loaded" in choose("auto", fresh=True).description
+
+
 def test_says_what_the_compiler_said(choose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text("#!/bin/sh\necho 'error: no such flag' >&2\nexit 1\n")
