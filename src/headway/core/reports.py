@@ -170,6 +170,7 @@ class DenoiseAbilities(msgspec.Struct, frozen=True):
     masks: bool = False  # and a mask
     image_prompts: bool = False
     negative_prompts: bool = True  # False: guidance is an input of the model, there is no second pass
+    is_guided: bool = True  # a request that names no scale has one above 1
     chunks: bool = False  # of streaming sessions
     sizes: tuple[tuple[int, int], ...] = ()  # height and width of all that it makes; empty: any within what follows
     multiple: int = 1  # of each side, in pixels

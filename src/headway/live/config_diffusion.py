@@ -68,7 +68,7 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     pixels_max: Count = 1 << 20  # of one picture or frame
     steps: Count = 20  # denoise steps of a request that names none
     steps_max: Count = 200  # most that a request may ask for
-    guidance_scale: Annotated[float, msgspec.Meta(ge=0, le=100)] = 3.0  # of a request that names none
+    guidance_scale: Annotated[float, msgspec.Meta(ge=0, le=100)] = 3.0  # of a request that names none; up to 1: none
     guided_passes: Annotated[int, msgspec.Meta(ge=1, le=2)] = 2  # per guided step; 1: guidance is an input of the model
     edits: bool = True  # takes a picture to start from
     masks: bool = False  # and a mask that says where
@@ -97,6 +97,11 @@ class DiffusionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         named = self.size or next(iter(self.sizes), None) or (_SYNTHETIC_SIZE if self.folder is None else None)
         return named or default_size(Path(self.folder or "").expanduser(), self.pixels_max, self.multiple)
 
+    @property
+    def usual_guidance(self) -> float:
+        """Of a request that names none. None at all is 1 inside, where 0 stands for the pipeline's own."""
+        return self.guidance_scale or (1.0 if self.guided_passes > 1 else 0.0)
+
 
 def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
     """What the gateway is told of it."""
@@ -108,7 +113,7 @@ def picture_card(model: DiffusionSettings, created: int) -> ModelCard:
         pixels_max=model.pixels_max,
         steps=model.steps,
         steps_max=model.steps_max,
-        guidance_scale=model.guidance_scale,
+        guidance_scale=model.usual_guidance,
         passes=model.guided_passes,
         edits=model.edits,
         masks=model.masks,
@@ -171,7 +176,7 @@ def diffusion_spec(model: DiffusionSettings, place: int = 0, sharers: int = 1) -
             ip_adapter=absolute(model.ip_adapter),
             image_encoder=absolute(model.image_encoder),
             tile_pixels=model.tile_pixels,
-            guidance_scale=model.guidance_scale or None,
+            guidance_scale=model.usual_guidance or None,
             text_processes=model.text_processes,
             encode_processes=model.encode_processes,
             decode_processes=model.decode_processes,
@@ -196,6 +201,7 @@ def _abilities(model: DiffusionSettings) -> DenoiseAbilities:
         masks=looks.masks,
         image_prompts=looks.image_prompt_scale is not None,
         negative_prompts=looks.passes > 1,
+        is_guided=looks.guidance_scale > 1,
         chunks=bool(chunks_of(looks)),
         sizes=tuple(sides_of(size) for size in looks.sizes),
         multiple=looks.multiple,

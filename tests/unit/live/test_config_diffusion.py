@@ -193,12 +193,17 @@ def test_a_shape_is_run_in_the_largest_batch_that_its_caps_let_form() -> None:
     assert [largest for _shape, largest in probes.batches] == [8, 2, 1]
 
 
-def test_a_model_without_guidance_makes_one_pass_where_a_request_says_nothing() -> None:
-    model = DiffusionSettings(name="a", folder="x", size="64x64", guidance_scale=1.0)
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_model_without_guidance_makes_one_pass_where_a_request_says_nothing(scale: float) -> None:
+    # SPEC F1; 0 inside stands for the pipeline's own, 7 of Stable Diffusion 3
+    model = DiffusionSettings(name="a", folder="x", size="64x64", guidance_scale=scale)
     assert believed_cost(model).passes == 1
-    pipeline = diffusion_spec(model).pipeline
-    assert pipeline is not None
-    assert pipeline.guidance_scale == 1.0
+    spec, looks = diffusion_spec(model), picture_card(model, 0).pictures
+    assert spec.pipeline is not None
+    assert looks is not None
+    assert spec.stock.abilities is not None
+    assert spec.pipeline.guidance_scale == looks.guidance_scale == 1.0
+    assert not spec.stock.abilities.is_guided
 
 
 def test_the_virtual_device_is_believed_to_take_what_it_takes() -> None:

@@ -11,6 +11,7 @@ def unable(has: DenoiseAbilities | None, request: DiffusionRequest) -> str | Non
         return None
     said = request.content
     is_video = request.frames > 1 or said.form == "mp4"
+    is_guided = request.guidance_scale > 1 if request.guidance_scale else has.is_guided
     for wrong, words in (
         (is_video and not has.makes_videos, "makes no videos"),
         (has.makes_videos and not is_video, "makes videos only"),
@@ -19,6 +20,7 @@ def unable(has: DenoiseAbilities | None, request: DiffusionRequest) -> str | Non
         (request.image_prompts > 0 and not has.image_prompts, "takes no image prompts"),
         (request.is_chunk and not has.chunks, "makes whole videos, no chunks of a session"),
         (bool(said.negative_prompt) and not has.negative_prompts, "takes no negative prompt"),
+        (bool(said.negative_prompt) and not is_guided, "reads a negative prompt with guidance_scale above 1 only"),
     ):
         if wrong:
             return words

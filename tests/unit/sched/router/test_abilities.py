@@ -43,6 +43,16 @@ def test_what_a_model_cannot_do_is_not_sent_there(
     assert takes(replace(weak, abilities=None), request_, has_room=True)  # nobody told
 
 
+def test_a_negative_prompt_goes_only_where_its_guidance_reads_it() -> None:
+    distilled = replace(MOST, is_guided=False)
+    said = replace(PLAIN, guidance_scale=0.0, content=Content(negative_prompt="fog"))
+    words = "reads a negative prompt with guidance_scale above 1 only"
+    assert unable(distilled, said) == words
+    assert unable(distilled, replace(said, guidance_scale=1.0)) == words
+    assert unable(distilled, replace(said, guidance_scale=2.0)) is None
+    assert unable(MOST, said) is None
+
+
 @pytest.mark.parametrize(
     ("has", "request_", "words"),
     [

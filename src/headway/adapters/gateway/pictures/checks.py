@@ -31,15 +31,20 @@ def check(body: DiffusionBody, card: ModelCard, looks: PictureCard, caller: Call
     if steps is not None and steps > looks.steps_max:
         message = f"`num_inference_steps` is {steps}; `{card.id}` runs 1 to {looks.steps_max}."
         raise invalid("num_inference_steps", message)
-    check_negative(body.negative_prompt, card.id, looks)
     if body.lora:
         raise invalid("lora", f"`{card.id}` has no adapter `{body.lora[0].id}`: none are loaded; leave `lora` out.")
 
 
-def check_negative(asked: str | None, model: str, looks: PictureCard) -> None:
-    """Raise RequestError for words that no pass of the model would read: every replica would refuse them."""
+def check_negative(asked: str | None, model: str, looks: PictureCard, scale: float) -> None:
+    """Raise RequestError for words that no pass of the model would read at that guidance scale: every replica would
+    refuse them."""
     if asked and looks.passes < 2:
         raise invalid("negative_prompt", f"`{model}` takes no negative prompt; leave `negative_prompt` out.")
+    if asked and scale <= 1:
+        raise invalid(
+            "negative_prompt",
+            f"`negative_prompt` needs `guidance_scale` above 1, which is {scale:g}; raise it, or leave the words out.",
+        )
 
 
 def check_answer(body: PictureBody, *, is_async: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from headway.adapters.gateway.caller import Caller
-from headway.adapters.gateway.pictures.checks import LOSSLESS, Files, check, check_answer, check_files
+from headway.adapters.gateway.pictures.checks import LOSSLESS, Files, check, check_answer, check_files, check_negative
 from headway.adapters.gateway.pictures.image_prompts import image_prompt_of
 from headway.adapters.gateway.pictures.inputs import linked
 from headway.adapters.gateway.pictures.schema import (
@@ -118,6 +118,7 @@ class PicturePreparer:
         is_video = isinstance(body, VideoBody)
         seconds = seconds_of(body.seconds, looks, card.id) if isinstance(body, VideoBody) else 0
         scale, passes = guidance_of(body.guidance_scale, looks, card.id)
+        check_negative(body.negative_prompt, card.id, looks, scale)
         seed = body.seed
         if seed is None:  # a `deterministic` request without a seed takes its own
             seed = int.from_bytes(digest[:4]) >> 1 if body.deterministic else secrets.randbelow(1 << SEED_BITS)

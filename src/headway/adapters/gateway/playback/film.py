@@ -101,16 +101,12 @@ class Film(msgspec.Struct, frozen=True):
 
     def changed(self, words: Words, change: SessionChange) -> Words:
         """Return the words of the chunks to come. Raises RequestError."""
-        check_negative(change.negative_prompt, self.asked.card.id, self.looks)
         scale, passes = words.guidance_scale, words.passes
         if change.guidance_scale is not None:
             scale, passes = guidance_of(change.guidance_scale, self.looks, self.asked.card.id)
-        return Words(
-            words.prompt if change.prompt is None else change.prompt,
-            words.negative_prompt if change.negative_prompt is None else change.negative_prompt,
-            scale,
-            passes,
-        )
+        negative = words.negative_prompt if change.negative_prompt is None else change.negative_prompt
+        check_negative(negative, self.asked.card.id, self.looks, scale)
+        return Words(words.prompt if change.prompt is None else change.prompt, negative, scale, passes)
 
 
 class FilmPreparer:

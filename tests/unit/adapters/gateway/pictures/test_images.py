@@ -248,6 +248,23 @@ def test_no_guidance_is_one_pass(asked: float | None, scale: float, passes: int)
     run(test)
 
 
+def test_a_negative_prompt_that_no_pass_would_read_is_refused() -> None:
+    # SPEC F1: every replica would refuse it
+    async def test() -> None:
+        studio = Studio()
+        for scale in (0, 1):
+            reply = await studio.draw(guidance_scale=scale, negative_prompt="blue")
+            assert (reply.status, reply.json()["error"]["param"]) == (400, "negative_prompt")
+        studio.painter.cards[1] = ModelCard(
+            PAINTER, ("image",), 0, 1, 0, 0, pictures=msgspec.structs.replace(LOOKS, guidance_scale=1.0)
+        )
+        assert (await studio.draw(negative_prompt="blue")).status == 400
+        assert studio.painter.painted == []
+        assert (await studio.draw(guidance_scale=1.5, negative_prompt="blue")).status == 200
+
+    run(test)
+
+
 def test_a_model_that_takes_guidance_as_input_makes_one_pass() -> None:
     async def test() -> None:
         studio = Studio()

@@ -159,15 +159,32 @@ def test_other_words_count_from_the_next_chunk_on() -> None:
         for nothing in ({}, {"prompt": None}):
             status, refused = await cinema.ask("POST", f"{SESSIONS}/{name}", nothing)
             assert (status, refused["error"]["code"]) == (400, "missing_required_parameter")
-        change = {"prompt": "a blue square", "negative_prompt": "red", "guidance_scale": 1.0}
+        change = {"prompt": "a blue square", "negative_prompt": "red", "guidance_scale": 2.0}
         status, view = await cinema.ask("POST", f"{SESSIONS}/{name}", change)
         assert (status, view["from_chunk"], view["next_chunk"], view["chunks"]) == (200, 2, 2, 1)
-        assert (view["prompt"], view["negative_prompt"], view["guidance_scale"]) == ("a blue square", "red", 1.0)
+        assert (view["prompt"], view["negative_prompt"], view["guidance_scale"]) == ("a blue square", "red", 2.0)
         await viewer.until(3)
         assert [one["prompt"] for one in viewer.chunks] == ["a red circle", "a red circle", "a blue square"]
-        assert viewer.films[2] == "a blue square/red/9/4/1/8<after 8"
-        assert [one.passes for one in cinema.projector.painted] == [2, 2, 1]
+        assert viewer.films[2] == "a blue square/red/9/4/2/8<after 8"
+        assert [one.passes for one in cinema.projector.painted] == [2, 2, 2]
         await viewer.done
+
+    on_leaps(test)
+
+
+def test_guidance_that_leaves_words_unread_is_refused_and_ends_no_session() -> None:
+    # SPEC H5, F1
+    async def test() -> None:
+        cinema = Cinema()
+        viewer = cinema.watch(seconds=6, negative_prompt="red")
+        name = await viewer.until(1)
+        await leap(0.1)  # chunk 1 is being made
+        status, answer = await cinema.ask("POST", f"{SESSIONS}/{name}", {"guidance_scale": 1.0})
+        assert (status, answer["error"]["param"]) == (400, "negative_prompt")
+        change = {"guidance_scale": 1.0, "negative_prompt": ""}
+        assert (await cinema.ask("POST", f"{SESSIONS}/{name}", change))[0] == 200
+        await viewer.done
+        assert [one.passes for one in cinema.projector.painted] == [2, 2, 1]
 
     on_leaps(test)
 
