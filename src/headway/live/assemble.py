@@ -182,8 +182,8 @@ def _load_pipeline(
         from headway.engines.diffusion.start import StageCounts, start_engine
     except ImportError as error:
         raise ConfigError(
-            f"diffusion.engine = 'torch' needs torch and diffusers ({error}); install headway[diffusion], `headway "
-            "doctor` says what is missing; diffusion.engine = 'synthetic' works without"
+            f"diffusion.engine = 'torch' needs torch and diffusers ({error}); pip install -e '.[diffusion]' in the "
+            "clone, `headway doctor` says what is missing; diffusion.engine = 'synthetic' works without"
         ) from error
     tell("load", 0.0, Path(pipeline.folder).name)
     settings = LoadSettings(Path(pipeline.folder), pipeline.device, pipeline.dtype, pipeline.threads)

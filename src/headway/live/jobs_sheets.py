@@ -29,7 +29,8 @@ def sheets(video: bytes) -> Sheets | None:
     """Frames of an MP4, evenly spaced: the middle one, and up to 20 of them in rows of five. Blocks: for a thread.
     None where pillow or av are not installed."""
     if find_spec("av") is None or find_spec("PIL") is None:
-        log.warning("a video has no thumbnail and no spritesheet: install headway[diffusion] for pillow and av")
+        story = "a video has no thumbnail and no spritesheet: they need pillow and av"
+        log.warning("%s (pip install -e '.[diffusion]' in the clone)", story)
         return None
     import av
     from PIL import Image

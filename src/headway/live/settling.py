@@ -27,14 +27,14 @@ class _Growth(NamedTuple):
 class Settled(msgspec.Struct, frozen=True):
     """Whole passes that were repeated, the last of which took nothing, and the bytes that the allocator holds."""
 
-    passes: int = 0  # 0: there is no such allocator
+    passes: int = 0  # 0: there is no such allocator, as on a CPU
     held: int = 0
 
     @property
     def words(self) -> str:
         """For people."""
         if not self.passes:
-            return "no device allocator that could settle"
+            return "this device has no memory pool to fill first"
         return f"allocator settled at repeated pass {self.passes}, {self.held} bytes reserved"
 
 

@@ -77,7 +77,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, EvidenceLine]]:
     except ImportError:
         raise ConfigError(
             f"trace {path} needs the package pyarrow, which is not installed; install the extra `parquet` "
-            "(pip install 'headway[parquet]') or let the run write JSON lines"
+            "(pip install -e '.[parquet]' in the clone) or let the run write JSON lines"
         ) from None
     number = 0
     try:

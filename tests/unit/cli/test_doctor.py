@@ -50,7 +50,7 @@ def test_a_healthy_machine_misses_nothing() -> None:
         ("python", {"python": (3, 10, 1)}, "missing", "3.11 or newer"),
         ("torch", {"torch": TorchFacts(None, None, (), "ModuleNotFoundError: no torch")}, "missing", "make serve"),
         ("safetensors", {"safetensors": None}, "missing", "pip install safetensors"),
-        ("pictures", {"pictures": {"diffusers": "0.42.1", "av": None}}, "note", "headway[diffusion]"),
+        ("pictures", {"pictures": {"diffusers": "0.42.1", "av": None}}, "note", ".[diffusion]"),
         ("shutdown", {"long_steps": ("a step takes 9 s",)}, "note", "server.shutdown_s"),
         ("queue", {"paused": ("*",)}, "note", "/v1/queue/resume"),
         ("model", {"model": ModelFacts("Tiny", "tiny==1", "cache", False, False)}, "note", "fetches tiny==1"),

@@ -7,6 +7,8 @@ import pytest
 from headway.cli import main
 from headway.cli.serve import last_word, ready_line, sets_log_format
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.mark.parametrize("model", ["m", "it's a model", 'say "hi"', "owner/name"])
 def test_the_command_of_the_ready_line_survives_a_shell(model: str) -> None:
@@ -15,6 +17,24 @@ def test_the_command_of_the_ready_line_survives_a_shell(model: str) -> None:
     words = shlex.split(command)
     assert words[:3] == ["curl", "-s", "http://127.0.0.1:8000/v1/chat/completions"]
     assert json.loads(words[-1])["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("makes", "route", "prompt"),
+    [
+        ("image", "images/generations", "a large red circle above a small blue square on a white background"),
+        ("video", "videos", "a red circle moving right on a black background"),
+    ],
+)
+def test_the_command_asks_a_model_for_what_the_models_of_this_repository_know(
+    makes: str, route: str, prompt: str
+) -> None:
+    # SPEC M1
+    command = ready_line("http://127.0.0.1:8000", ["m"], {"m": makes}).partition("try: ")[2]
+    words = shlex.split(command)
+    assert words[2] == f"http://127.0.0.1:8000/v1/{route}"
+    assert json.loads(words[-1]) == {"model": "m", "prompt": prompt}
+    assert f"`{prompt}`" in (ROOT / "models/tiny/README.md").read_text()
 
 
 def test_an_address_that_means_all_is_not_one_to_talk_to() -> None:

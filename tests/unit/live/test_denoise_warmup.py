@@ -307,7 +307,7 @@ def test_a_batch_that_is_predicted_not_to_fit_is_not_run() -> None:
 def test_what_is_warm_is_told_for_people_and_for_the_machine() -> None:  # SPEC F8
     probes = Probes(((SMALL, 4), (DenoiseShape(96, 64, 9), 1)), "png")
     warm = warm_up_denoiser(SyntheticDenoiser(DenoiserParams(step_ns=1)), probes, START)
-    assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1; no device allocator that could settle"
+    assert warm.words == "warm: 64x64 up to 4; 64x96, 9 frames up to 1; this device has no memory pool to fill first"
     spec = ReplicaSpec(NodeId("r"), ModelId("m"), (), NodeId("c"), diffusion=DiffusionSpec())
     assert warmed(Recipe(spec, 0, None), warm).warm == (
         WarmShape(64, 64, 1, 4, first_ns=0),

@@ -77,7 +77,7 @@ def test_without_an_allocator_nothing_is_repeated_and_that_is_said() -> None:
     for engine in (OnHost(), object()):
         warm_up = Passes(())
         settled = settle(engine, warm_up.again, 3)
-        assert (settled.words, warm_up.ran) == ("no device allocator that could settle", 0)
+        assert (settled.words, warm_up.ran) == ("this device has no memory pool to fill first", 0)
 
 
 class OnDevice(SyntheticEngine):

@@ -1,6 +1,8 @@
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,21 @@ from tools.setup_env import (
 )
 
 from headway.adapters.models.wheel import REQUIREMENT
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_the_environment_has_what_the_extra_for_pictures_asks_for() -> None:
+    assert sorted(SERVE_PACKAGES) == sorted(EXTRAS["diffusion"])
+
+
+def test_advice_to_install_an_extra_works_in_a_clone() -> None:
+    """No index has this package: `pip install headway[...]` finds none."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
+    texts = {file: file.read_text() for file in files}
+    assert not [file for file, text in texts.items() if "headway[" in text]
+    named = {name for text in texts.values() for name in re.findall(r"pip install -e '\.\[(\w+)\]'", text)}
+    assert {"otel", "postgres", "parquet", "diffusion"} <= named <= set(EXTRAS)
 
 
 @pytest.mark.parametrize(

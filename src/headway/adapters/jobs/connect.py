@@ -64,7 +64,7 @@ class Database:
             upgrade(self.engine)
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             self.close()
-            raise ConfigError(f"jobs.url = {self.name}: {error}; install headway[postgres]") from error
+            raise ConfigError(f"jobs.url = {self.name}: {error}; pip install -e '.[postgres]' in the clone") from error
         except SQLAlchemyError as error:
             self.close()
             raise ConfigError(f"jobs.url = {self.name} cannot be opened: {error}") from error

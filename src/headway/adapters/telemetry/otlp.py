@@ -71,7 +71,7 @@ def check_endpoint(endpoint: str) -> None:
         if not _is_there(package):
             raise ConfigError(
                 f"{KEY} needs the package {package}, which is not installed; "
-                "install the extra `otel` (pip install 'headway[otel]') or unset the key"
+                "install the extra `otel` (pip install -e '.[otel]' in the clone) or unset the key"
             )
 
 

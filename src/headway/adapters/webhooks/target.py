@@ -6,6 +6,7 @@ those; what it resolved to before proves nothing.
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
 from typing import Final
@@ -15,6 +16,8 @@ from yarl import URL
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE)  # WHATWG URL, host parsing
+_LOOPBACK: Final[tuple[IpAddress, ...]] = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 
 class TargetRefused(Exception):
@@ -28,7 +31,7 @@ class Targets:
         self._allowed = [ipaddress.ip_network(network) for network in allowed_networks]
 
     def check_url(self, url: str) -> URL:
-        """What can be said without asking anybody. Raises TargetRefused."""
+        """What can be said without asking anybody; an address in the usual spelling. Raises TargetRefused."""
         try:
             parsed = URL(url)
             host, port = parsed.host, parsed.port
@@ -38,24 +41,42 @@ class Targets:
             raise TargetRefused("only http:// and https:// with a host are told")
         if parsed.user is not None or parsed.password is not None:
             raise TargetRefused("it carries a user or a password; the signature says who sends")
-        if (literal := _literal(host)) is not None:
+        name = host.removesuffix(".").lower()
+        if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
+            if not any(self._allows(address) for address in _LOOPBACK):
+                raise TargetRefused(_not_public(f"{host[:80]} is this machine, which"))
+        elif (literal := _literal(host)) is not None:
             self.check(literal)
+            if literal.version == 4:
+                return parsed.with_host(str(literal))
         return parsed
 
     def check(self, address: IpAddress) -> None:
         """Raise TargetRefused for one that is neither public nor allowed."""
+        if not self._allows(address):
+            raise TargetRefused(_not_public(str(address)))
+
+    def _allows(self, address: IpAddress) -> bool:
         inner = _inner(address)
         if any(inner in network or address in network for network in self._allowed):
-            return
-        if not inner.is_global or inner.is_multicast or inner.is_reserved:
-            raise TargetRefused(f"{address} is not a public address (jobs.webhooks.allowed_networks may allow it)")
+            return True
+        return inner.is_global and not inner.is_multicast and not inner.is_reserved
+
+
+def _not_public(what: str) -> str:
+    return f"{what} is not a public address (jobs.webhooks.allowed_networks may allow it)"
 
 
 def _literal(host: str) -> IpAddress | None:
-    try:
+    """The address that is written there, in any way that resolvers take: 127.2, 0x7f.1, 2130706433, `127.0.0.2.`."""
+    if ":" in host:
         return ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    if not _ENDS_IN_NUMBER.fullmatch(host):
         return None
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host.removesuffix(".")))
+    except OSError as error:
+        raise TargetRefused(f"{host[:80]} ends in a number and is no IPv4 address") from error
 
 
 def _inner(address: IpAddress) -> IpAddress:

@@ -11,10 +11,12 @@ from aiohttp import web
 
 from headway.adapters.webhooks.send import Answer, Webhooks
 from headway.adapters.webhooks.settings import WebhookSettings, check
+from headway.adapters.webhooks.target import GuardedResolver, TargetRefused, Targets
 from headway.core.errors import ConfigError, RequestError
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 BODY = b'{"id": "evt_1", "object": "event", "type": "video.completed", "created_at": 1, "data": {"id": "video_1"}}'
+SPELLINGS = ("2130706434", "0x7f000002", "0177.0.0.2", "127.2", "127.0.0.2.", "0X7F.2.")
 LOCAL = WebhookSettings({"*": SECRET}, ("127.0.0.0/8",))
 
 
@@ -77,10 +79,8 @@ def test_redirects_are_not_followed() -> None:
 
 
 def test_a_name_is_judged_by_what_it_resolves_to() -> None:
-    """`localhost` passes every check of the text; nothing may be sent there all the same."""
-    receiver = Receiver()
-    answer = delivered(receiver, WebhookSettings({"*": SECRET}), lambda port: f"http://localhost:{port}/")
-    assert (answer.is_refused, receiver.got) == (True, [])
+    with pytest.raises(TargetRefused, match="is not a public address"):
+        asyncio.run(GuardedResolver(Targets(())).resolve("localhost", 80))
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,31 @@ def test_no_way_of_writing_a_private_address_is_sent_to(url: str) -> None:
         ("https://10.0.0.1/", "not a public address"),
         ("http://[::1", "no URL"),
         ("http://xn--a/", "no URL"),
+        *((f"http://{host}:9101/x", "127.0.0.2 is not a public address") for host in SPELLINGS),
+        ("http://999999999999/", "no IPv4 address"),
+        ("http://1.2.3.4.5/", "no IPv4 address"),
+        ("http://localhost:9101/", "localhost is this machine, which is not a public address"),
+        ("http://A.LocalHost./", "is not a public address"),
     ],
 )
 def test_a_url_that_can_never_be_told_is_refused_when_the_job_is_made(url: str, why: str) -> None:
+    # SPEC M5
     hooks = Webhooks(WebhookSettings({"*": SECRET}), 5.0, lambda: 0)
     with pytest.raises(RequestError, match=why) as caught:
         hooks.check(url, "acme")
     assert (caught.value.status, caught.value.param) == (400, "webhook_url")
 
 
+@pytest.mark.parametrize("host", [*SPELLINGS, "localhost"])
+def test_an_allowed_address_is_reached_however_it_is_written(host: str) -> None:
+    targets = Targets(("127.0.0.0/8",))
+    assert targets.check_url(f"http://{host}:9101/x?y=1").host in ("127.0.0.2", "localhost")
+
+
 def test_a_public_url_passes() -> None:
     hooks = Webhooks(WebhookSettings({"acme": SECRET}), 5.0, lambda: 0)
-    hooks.check("https://hooks.example.com/x?y=1", "acme")
+    for host in ("hooks.example.com", "1.1.1.1", "16843009", "3com.example", "0x7f.example", "[2606:4700::1]"):
+        hooks.check(f"https://{host}/x?y=1", "acme")
     with pytest.raises(RequestError, match="nothing signs for tenant other"):
         hooks.check("https://hooks.example.com/x", "other")
 
