@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headway.adapters.gateway.caller import Caller, Remembered, minted_id, request_id
+from headway.adapters.gateway.caller import Caller, Remembered, minted_id, refuse_key, request_id
 from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.errors import error_out, internal_error, shutting_down
 from headway.adapters.gateway.evidence_route import EVIDENCE, EvidenceRoute
@@ -198,8 +198,8 @@ class Gateway:
         return self._counted(lambda exchange, _: self._generate(route, exchange))
 
     async def _generate(self, route: Route, exchange: Exchange) -> None:
-        tenant = self._door.tenant(exchange)
-        raw = await self._door.body(exchange)
+        tenant, raw = self._door.tenant(exchange), await self._door.body(exchange)
+        refuse_key(exchange.headers)
         caller = self._door.caller(exchange, tenant, self._settings.slo.get(route, SloDefaults()))
         await self._generator.answer(route, raw, caller, exchange)
 

@@ -16,6 +16,7 @@ from headway.core.request import Slo, TraceContext
 from headway.core.units import Ns, ns_from_ms
 
 ID_CHARS_MAX: Final = 256
+SDK_KEY: Final = "stainless-"  # how the keys begin that OpenAI's SDKs make
 _ID: Final = re.compile(rf"[!-~]{{1,{ID_CHARS_MAX}}}")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
@@ -84,6 +85,20 @@ def checked_id(given: str, param: str, most: int = ID_CHARS_MAX) -> str:
         code="invalid_value",
         param=param,
     )
+
+
+def refuse_key(headers: Mapping[str, str]) -> None:
+    """Raises RequestError for an `idempotency-key` where the answer is not kept: whoever relies on it must know.
+
+    OpenAI's SDKs can make a key for each call, for retries of their own; no program has asked for it, and it passes.
+    """
+    if not headers.get("idempotency-key", SDK_KEY).startswith(SDK_KEY):
+        raise RequestError(
+            "`idempotency-key` is kept for pictures, videos and jobs. Text that is sent again runs again, and is "
+            "counted again: leave the header out.",
+            code="unsupported_parameter",
+            param="idempotency-key",
+        )
 
 
 def trace_context(headers: Mapping[str, str]) -> Trace:

@@ -74,10 +74,13 @@ more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-asy
 A streaming session (`POST /v1/videos/sessions`) is a long connection over which a video comes in chunks, each an MP4 of
 its own, made as it is played; see [videos.md](videos.md).
 
-The header `idempotency-key` runs a request once: repeated with the same body it gets the same answer, and waits for it
-while the first still runs; an answer that was given before carries `idempotent-replayed: true`. With another body it is
-409 `idempotency_conflict`. A streaming session is not repeated:
-409 `session_open` or `session_over`.
+The header `idempotency-key` runs a request for pictures or a video once: repeated with the same body it gets the same
+answer, and waits for it while the first still runs; an answer that was given before carries `idempotent-replayed:
+true`. With another body it is 409 `idempotency_conflict`. A streaming session is not repeated: 409 `session_open` or
+`session_over`. Answers of `/v1/chat/completions` and `/v1/completions`, streamed or whole, are not kept: with a key
+these are 400 `unsupported_parameter`. Keys that begin with `stainless-` pass there without effect, as OpenAI's SDKs
+make them for their own retries where they are told to; by default they send none. A relayed request takes its key to
+the upstream.
 A content route gives one range of its bytes where `range` asks for it.
 
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its

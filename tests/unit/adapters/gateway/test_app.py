@@ -356,3 +356,19 @@ def test_answers_and_streams_tell_the_tenant_s_limits() -> None:
         assert headers["x-ratelimit-remaining-requests"] == "59"
         assert headers["x-ratelimit-reset-requests"] == "1s"
         assert "x-ratelimit-limit-tokens" not in headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_key_of_a_request_for_text_is_refused_and_no_promise_is_broken(path: str, stream: bool) -> None:  # SPEC H1
+    serving = FakeServing(TOY)
+    body = {"model": MODEL, "prompt": "a", "stream": stream} if path == "/v1/completions" else chat(stream=stream)
+    reply = keyed(serving, path, body, "order-17")
+    assert_error(reply, 400, "unsupported_parameter")
+    assert reply.json()["error"]["param"] == "idempotency-key"
+    assert keyed(serving, path, body, "stainless-python-retry-0f").status == 200  # the SDK's own
+
+
+def keyed(serving: FakeServing, path: str, body: object, key: str) -> Reply:
+    client = Client(build_app(serving, {MODEL: TOY}, GatewaySettings()))
+    return asyncio.run(client.call("POST", path, body, {"idempotency-key": key}))
