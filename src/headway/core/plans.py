@@ -116,6 +116,11 @@ class DenoiseRow(msgspec.Struct, frozen=True, gc=False):
         """Steps of this plan that are computed."""
         return max(0, self.start + self.count - max(self.start, self.skipped))
 
+    @property
+    def runs_first(self) -> bool:
+        """The first of its steps that is computed is in this plan."""
+        return self.runs > 0 and self.start <= self.skipped
+
 
 class NewDenoise(msgspec.Struct, frozen=True):
     """A request that the engine does not hold. It keeps its state until `leave` names it or its last step is done.

@@ -136,7 +136,7 @@ class DenoiseCost:
         if stages is not None:
             took_ns -= stages.save_ns + stages.resume_ns
         if plan.is_cold:
-            if any(row.start == 0 for row in plan.rows):
+            if any(row.runs_first for row in plan.rows):
                 self.first_runs.observe(took_ns, self.plan_ns(plan))
             return
         if stages is not None:

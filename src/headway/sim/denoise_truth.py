@@ -34,7 +34,7 @@ class DenoiseTruth:
         factor = self._scale * self.slowdown
         if self._jitter:
             factor *= 1 + self._jitter * self._unit(plan.step)
-        is_first = plan.step < 0 or (plan.is_cold and any(row.start == 0 for row in plan.rows))
+        is_first = plan.step < 0 or (plan.is_cold and any(row.runs_first for row in plan.rows))
         return round(plan_ns(self._cost, plan) * factor) + (self._cold_ns if is_first else 0)
 
     def step_ns(self, plan: StepPlan) -> Ns:

@@ -146,6 +146,15 @@ def test_a_cold_plan_teaches_what_first_runs_take_and_nothing_of_the_work() -> N
     assert (belief.factor(SMALL), belief.error, belief.interruption.error) == (1.0, None, None)
 
 
+# SPEC F1, F8: else an edit teaches that first runs take nothing.
+def test_the_first_run_of_an_edit_is_its_first_step_that_is_computed() -> None:
+    belief = DenoiseCost(COST)
+    for start, more_ns in ((0, 0), (1, 0), (2, 800), (3, 10**9)):
+        cold = replace(plan(SMALL, DenoiseRow(1, start, 1, 9, skipped=2)), is_cold=True)
+        belief.observe(cold, belief.plan_ns(cold) + more_ns)
+    assert belief.first_runs.more_ns == 800
+
+
 def test_one_plan_outweighs_what_was_believed_before_anything_ran() -> None:  # a crowded warm-up, a wrong catalogue
     belief = DenoiseCost(COST)
     first = middle(SMALL)

@@ -39,6 +39,14 @@ def test_it_is_off_by_scale_spread_and_jitter() -> None:
     assert all(0.9 <= one <= 1.1 for one in jitter)
 
 
+# SPEC F1, F8
+@pytest.mark.parametrize(("start", "is_first"), [(0, False), (2, True), (3, False)])
+def test_an_edit_compiles_with_its_first_step_that_is_computed(start: int, is_first: bool) -> None:
+    edit = DenoisePlan(1, 0, (DenoiseRow(1, start, 1, 9, skipped=2),), 256, 256, is_cold=True)
+    cold = DenoiseTruth(COST, TruthParams(scale=1.0, jitter=0.0, spread=0.0), 1, NodeId("rep-0"), 5000)
+    assert cold.denoise_ns(edit) - round(plan_ns(COST, edit)) == 5000 * is_first
+
+
 def test_a_straggler_is_slower_from_then_on() -> None:  # SPEC J4
     slow = truth()
     slow.slowdown = 3.0
