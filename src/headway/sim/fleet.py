@@ -48,7 +48,7 @@ class FleetParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     belief: StepCostParams = StepCostParams()
     warm_up: Mapping[NodeId, tuple[MeasuredStep, ...]] = msgspec.field(default_factory=dict)  # what each has measured
     listeners: tuple[NodeId, ...] = (FRONT, CONTROL)  # of the LLM replicas' reports
-    report_slack_ns: Ns = 0  # of `Membership`
+    report_slack_ns: Ns = 0  # of `Membership`; jumps count reports by the interval alone
     truth: LinearTruth = LinearTruth()
     sim: SimParams = SimParams()
 
