@@ -54,6 +54,8 @@ def test_a_video_is_made_kept_previewed_and_metered(tmp_path: Path) -> None:
         made = await rig.jobs.create(new)
         assert (made.is_replay, made.job.status, made.job.progress) == (False, "queued", 0)
         assert made.job.eta_s == pytest.approx(10.0)
+        rig.desk.replicas = lambda _: 0  # the only one is drained
+        assert (await rig.view("video_1")).eta_s is None
         view = await rig.over("video_1")
         assert (view.status, view.progress, view.gpu_seconds, view.attempts) == ("completed", 100, 2.0, 1)
         assert [output.kind for output in view.outputs] == ["preview", "spritesheet", "thumbnail", "video"]

@@ -89,7 +89,7 @@ class JobDesk:
         self._states_ns: Ns = 0  # when they were read
         self._saved: dict[RequestId, int] = {}  # of what runs: the last step that is kept
         self._handed: dict[RequestId, int] = {}  # back in the line, since `stop` began
-        self.replicas: Callable[[ModelId], int] = lambda _: 1  # that serve a model: for `eta_s`
+        self.replicas: Callable[[ModelId], int] = lambda _: 1  # that may run a model now: for `eta_s`
 
     def now_ns(self) -> Ns:
         """The table's clock: Unix time, which does not run backwards while this process lives."""

@@ -99,11 +99,12 @@ class ClientDesk:
         return Created(await self._view(record), is_replay=row is None)
 
     async def _view(self, record: JobRecord) -> JobView:
-        """With the time that it still needs, by the estimates."""
+        """With the time that it still needs, by the estimates; None while nobody may run it."""
         if record.state in OVER or record.is_paused or record.is_held or not record.estimate_ns:
             return record.view()
+        if not (replicas := self.replicas(ModelId(record.model))):
+            return record.view()
         ahead_ns = await self._tables.ask(lambda: self._tables.clients.ahead_ns(record))
-        replicas = max(1, self.replicas(ModelId(record.model)))
         return record.view(s_from_ns(ahead_ns) / replicas + s_from_ns(record.left_ns))
 
     async def get(self, job: str, tenant: TenantId | None) -> JobView | None:

@@ -249,14 +249,13 @@ class Running:
 
     async def _open_jobs(self) -> "JobDesk | None":
         """The job table and the object store. Raises ConfigError."""
-        painters = {ModelId(model.name): model.replicas for model in self._config.diffusion}
-        if not painters and not self._config.jobs.url:
+        if not self._config.diffusion and not self._config.jobs.url:
             return None
         from headway.live.jobs import JobDesk  # SQLAlchemy and Alembic take half a second to import
 
         config, live = self._config, self.live
         jobs = JobDesk(config.jobs, config.storage, live.serving, live.clock, config.server.shutdown_s)
-        jobs.replicas = lambda model: painters.get(model, 1)
+        jobs.replicas = lambda model: live.serving.able(model)  # its front comes later
         jobs.starting = lambda: [model.id for model in live.serving.starting()]
         await jobs.open()
         self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held

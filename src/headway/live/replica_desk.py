@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from headway.core.events import DrainAsked, Event, WarmAsked
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.reports import ReplicaFigures
 from headway.core.request import DenoiseShape
 from headway.core.units import Ns
@@ -32,6 +32,11 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
             for node, figures in present.items()
         ]
         return tuple(sorted(found, key=lambda figures: figures.replica))
+
+    def able(self, board: Board, model: ModelId, now_ns: Ns) -> int:
+        """How many may take work of a model. A breaker that is open now closes by itself and does not count."""
+        found = [one for one in self.replicas(board, now_ns) if model in one.models]
+        return sum(one.state == "ready" and one.is_up and not one.is_drained for one in found)
 
     def drain(self, replica: NodeId, is_draining: bool) -> None:
         """Take a replica out, or bring it back."""

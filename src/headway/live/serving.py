@@ -21,7 +21,7 @@ from headway.adapters.gateway.ports import (
 from headway.core.decisions import Explanation
 from headway.core.events import ClientGone, Event, RequestArrived, StreamClosed, TextStopped
 from headway.core.evidence import EvidenceRecord
-from headway.core.ids import NodeId, RequestId, TenantId
+from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.ledger import AccountView, Ledger
 from headway.core.messages import Message, ResetPrefixCache
 from headway.core.reports import AdmissionFigures, PoolFigures, PrefixFigures, RateLimits, ShapeMoveFigures
@@ -87,6 +87,7 @@ class LiveServing:
         self.directory: Directory = OwnModels()  # what relays knows more names
         self.drain: Callable[[NodeId, bool], None] = lambda _replica, _is_draining: None  # nothing is there yet
         self.warm: Callable[[NodeId, tuple[DenoiseShape, ...]], None] = lambda _replica, _shapes: None
+        self.able: Callable[[ModelId], int] = lambda _: 0  # replicas that may take work of a model now
         self.explain: Callable[[Request], Explanation] = _unattached
         self.foresee: Foresee = lambda request: foresee(request, board, self.explain(request))
         self.starting: Callable[[], Sequence[Starting]] = tuple  # models whose first replica is not ready yet
@@ -99,6 +100,7 @@ class LiveServing:
         """The front is there, with the models that are loaded so far."""
         self._wiring, self._cards = wiring, tuple(cards)
         self.drain, self.warm = wiring.desk.drain, wiring.desk.warm
+        self.able = lambda model: wiring.desk.able(self._board, model, self.now_ns())
         self.explain = lambda request: wiring.front.explain(request, self.now_ns())
         self.rate_limits = lambda tenant: wiring.rate_limits(tenant, self.now_ns())
 

@@ -7,7 +7,7 @@ from headway.core.events import ClientGone, RequestArrived, StreamClosed, TextSt
 from headway.core.ids import NodeId, RequestId, TimerId
 from headway.core.lifecycle import Change, RequestState
 from headway.core.messages import Cancel, Finished, Holding, Refused, Reserved
-from headway.core.request import FinishReason, LlmRequest, TextRequest
+from headway.core.request import DiffusionRequest, FinishReason, LlmRequest, TextRequest
 from headway.core.units import Ns, ns_from_s
 from headway.sched.admission.queue import line_of
 from headway.sched.book import OPEN_STATES, Book, Tracked
@@ -143,7 +143,7 @@ class Front:
         tracked = self.book.requests.get(request)
         if tracked is None or tracked.is_over:
             return
-        place = "in the queue" if request in self.dispatch.queue else f"after {len(tracked.emitted)} tokens"
+        place = "in the queue" if request in self.dispatch.queue else _reached(tracked)
         self.endings.stop(tracked, FinishReason.DEADLINE, Change.FAIL, at_ns)
         error = ErrorOut(408, "deadline_passed", f"request {request}: its end-to-end deadline passed {place}")
         self.endings.end(tracked, FinishReason.DEADLINE, error, len(tracked.emitted))
@@ -278,3 +278,12 @@ def error_of(message: Finished) -> ErrorOut:
     """What a client is told of an error that is its request's own: the same again would end the same."""
     why = f"request {message.request}: {message.error or message.code}"
     return ErrorOut(500 if message.code == "out_of_memory" else 400, message.code, why, waiting_helps=False)
+
+
+def _reached(tracked: Tracked) -> str:
+    request, count = tracked.request, len(tracked.emitted)
+    if not isinstance(request, DiffusionRequest):
+        return f"after {count} token{'s' * (count > 1)}" if count else "before its first token"
+    if request.frames > 1:
+        return "before its video was done"
+    return "before its pictures were done" if request.n > 1 else "before its picture was done"

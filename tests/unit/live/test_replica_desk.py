@@ -1,5 +1,5 @@
 from headway.core.events import DrainAsked, Event, WarmAsked
-from headway.core.ids import NodeId
+from headway.core.ids import ModelId, NodeId
 from headway.core.reports import GarbageFigures, ReplicaFigures
 from headway.core.request import DenoiseShape
 from headway.live.board import Board
@@ -21,6 +21,21 @@ def test_replicas_are_those_of_the_front_and_those_of_ours_that_are_not_there() 
     board.lost(REP, 1, "exit code 1")
     found = [(one.state, one.is_drained, one.breaker, one.reason) for one in desk([]).replicas(board, 0)]
     assert found == [("lost", False, "closed", "exit code 1"), ("ready", True, "open", None)]
+
+
+def test_those_that_may_take_work_are_there_up_and_not_drained() -> None:  # SPEC A11
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
+    drained: dict[NodeId, str] = {}
+    seen = [
+        ReplicaFigures(UP, "ready", ("m",), breaker="open"),
+        ReplicaFigures(NodeId("c"), "ready", ("m",), is_up=False),
+    ]
+    desk = ReplicaDesk(
+        lambda _: [*seen, ReplicaFigures(NodeId("d"), "draining", ("m",))], lambda _: None, lambda: drained
+    )
+    assert (desk.able(board, ModelId("m"), 0), desk.able(board, ModelId("other"), 0)) == (1, 0)
+    drained[UP] = "an operator asked"
+    assert desk.able(board, ModelId("m"), 0) == 0
 
 
 def test_a_drain_goes_to_the_control_node() -> None:  # SPEC A11

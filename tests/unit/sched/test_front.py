@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 from tests.unit.sched.desk import Desk
-from tests.unit.sched.diffusion.pictures import picture
+from tests.unit.sched.diffusion.pictures import COST, picture
 from tests.unit.sched.router.views import llm
 
 from headway.core.decisions import Decision
@@ -11,13 +11,15 @@ from headway.core.events import ClientGone, TextStopped
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import NodeId, RequestId
 from headway.core.messages import Cancel, Held, Holding, Refused, WhatDoYouHold
-from headway.core.request import FinishReason, Slo
+from headway.core.request import FinishReason, Request, Slo
 from headway.sched.dispatch import Patience
 from headway.sched.nodes import FrontConfig
 from headway.sched.registry import PolicyChoice
 from headway.sched.router.machine import Room
 
 REQ = RequestId("req-1")
+DUE_1S = Slo(e2e_deadline_ns=10**9)
+PAINTED = picture("req-1", slo=DUE_1S)
 ZERO = {"gateway/in_flight": 0, "gateway/stream_bytes": 0}
 
 
@@ -282,6 +284,30 @@ def test_retries_draw_with_another_attempt() -> None:
 
 
 DUE = Slo(ttft_deadline_ns=500)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens", "words"),
+    [
+        (llm("req-1", slo=DUE_1S), 0, "before its first token"),
+        (llm("req-1", slo=DUE_1S), 1, "after 1 token"),
+        (llm("req-1", slo=DUE_1S), 2, "after 2 tokens"),
+        (PAINTED, 0, "before its picture was done"),
+        (msgspec.structs.replace(PAINTED, n=2), 0, "before its pictures were done"),
+        (msgspec.structs.replace(PAINTED, frames=9), 0, "before its video was done"),
+    ],
+)
+def test_who_is_told_of_a_deadline_is_told_how_far_it_came(asked: Request, tokens: int, words: str) -> None:  # SPEC L-4
+    desk = Desk()
+    desk.report("rep-b", role="diffusion", model="m", denoise_cost=COST)
+    desk.arrive(asked)
+    for index in range(tokens):
+        desk.tokens("rep-a", "req-1", 1, index, 7)
+    desk.now_ns = 10**9
+    desk.fire("deadline:req-1")
+    (end,) = desk.ends()
+    assert end.error is not None
+    assert end.error.message == f"request req-1: its end-to-end deadline passed {words}"
 
 
 def test_what_arrives_after_its_deadline_is_answered_at_once_and_sent_to_nobody() -> None:

@@ -61,7 +61,8 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "tpot_ms": "of chats and completions: from one token to the next",
         "memory_bytes": "of KV cache, or what a picture needs beside the weights; null where its replica does not tell",
         "verdict": "what admission would say now, of a session to its first chunk; `reject` also "
-        "where no replica could hold `max_output_tokens`",
+        "where no replica could hold `max_output_tokens`; `use_async` where pictures take more than `limits.sync_s`: "
+        "they are made with `prefer: respond-async` only",
         "stage_seconds": "of pictures and videos: device time by stage",
         "cold_start": "of pictures and videos: nothing of that shape has run there",
         "chunks": "of a session, as all below: as many as it may have at most",

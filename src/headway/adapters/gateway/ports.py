@@ -101,9 +101,14 @@ class PictureEstimate(msgspec.Struct, frozen=True):
     is_cold: bool = False  # no request of its shape has run there
 
     @property
+    def work_s(self) -> float:
+        """Of all its stages: above `limits.sync_s` no open connection waits for it."""
+        return sum(self.stages.values())
+
+    @property
     def eta_s(self) -> float:
         """Until it is done."""
-        return self.wait_s + self.cold_s + sum(self.stages.values())
+        return self.wait_s + self.cold_s + self.work_s
 
 
 # Predicts; None while no replica has told what its work costs. Raises CapacityError when the model has no replica.

@@ -69,7 +69,9 @@ before anything is decoded. Picture k of n has the seed `seed + k`, and is the s
 most `partial_images`) and `image_generation.completed`, of edits `image_edit.*`. A client that leaves stops a request
 that it waits for, never a job. `deterministic` asks for a batch of its own: the same request of the same tenant then
 has the same bytes, and is answered from memory while that answer is kept (`cached: true`). A request predicted to take
-more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job.
+more than `limits.sync_s` is refused with `use_async`: send `prefer: respond-async`, and it is a job: 202 with
+`preference-applied`, `location` (where to look) and `openai-poll-after-ms` (when), as have all jobs that are not over.
+Its `eta_s` is null while no replica of its model may take it (none is up, or all are drained).
 
 A streaming session (`POST /v1/videos/sessions`) is a long connection over which a video comes in chunks, each an MP4 of
 its own, made as it is played; see [videos.md](videos.md).

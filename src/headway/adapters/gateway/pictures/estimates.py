@@ -13,7 +13,8 @@ from headway.adapters.gateway.pictures.prepare import Asked, PicturePreparer
 from headway.adapters.gateway.pictures.schema import EditBody, ImageBody, PictureBody, VariationBody, VideoBody
 from headway.adapters.gateway.ports import Serving
 from headway.adapters.gateway.prepare import LOADING_RETRY_MS
-from headway.adapters.gateway.prices import PriceSheet, today
+from headway.adapters.gateway.prices import today
+from headway.adapters.gateway.settings import GatewaySettings
 from headway.core.errors import CapacityError
 
 KINDS: Final[Mapping[str, type[PictureBody] | type[VideoBody]]] = {
@@ -27,8 +28,9 @@ KINDS: Final[Mapping[str, type[PictureBody] | type[VideoBody]]] = {
 class PictureEstimates:
     """Prepares bodies without running them."""
 
-    def __init__(self, serving: Serving, preparer: PicturePreparer, sheet: PriceSheet) -> None:
-        self._serving, self._preparer, self._sheet = serving, preparer, sheet
+    def __init__(self, serving: Serving, preparer: PicturePreparer, settings: GatewaySettings) -> None:
+        self._serving, self._preparer, self._sheet = serving, preparer, settings.sheet
+        self._sync_s = settings.limits.sync_s
 
     def prepare(self, endpoint: str, raw: bytes, caller: Caller) -> Asked:
         """Return what `endpoint` would run. Raises RequestError."""
@@ -46,6 +48,7 @@ class PictureEstimates:
         if found is None:
             raise untold(request.model)
         model = ran(request.model, found.degraded)
+        is_long = KINDS[endpoint] is not VideoBody and found.work_s > self._sync_s
         images, frames = (request.n, 0) if request.frames == 1 else (0, request.frames)
         used = Usage(request.tenant, model, today(), found.gpu_seconds, images, frames, 1)
         return {
@@ -56,7 +59,7 @@ class PictureEstimates:
             "price_usd": rounded(self._sheet.usd(used)),
             "eta_s": rounded(found.eta_s),
             "memory_bytes": found.memory_bytes,
-            "verdict": found.verdict,
+            "verdict": "use_async" if is_long and found.verdict != "reject" else found.verdict,
             "stage_seconds": {name: rounded(took) for name, took in found.stages.items()},
             "cold_start": found.is_cold,
         }

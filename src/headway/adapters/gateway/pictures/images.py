@@ -118,10 +118,9 @@ class ImageRuns:
         limit = self._settings.limits.sync_s
         if found is not None and found.unservable is not None:
             raise RequestError(found.unservable, code="unservable")
-        predicted = 0.0 if found is None else sum(found.stages.values())
-        if predicted > limit:
+        if found is not None and found.work_s > limit:
             raise RequestError(
-                f"The request is predicted to take {predicted:.1f} s, above the limit of {limit:g} s for an open "
+                f"The request is predicted to take {found.work_s:.1f} s, above the limit of {limit:g} s for an open "
                 "connection; send the header `prefer: respond-async`, or ask for fewer steps or pixels.",
                 code="use_async",
             )

@@ -128,7 +128,9 @@ class JobDesk:
         if view.status in ("queued", "in_progress"):
             raise RequestError(f"Job `{job[:256]}` is {view.status}: no {output} yet.", status=409, code="not_ready")
         why = f": {told(view.error.message)}" if view.error is not None else ""
-        message = f"Job `{job[:256]}` has no {output} {index}{why}"
+        made = sum(one.kind == output for one in view.outputs)
+        which = f"no {output} with the index {index}, it has {made}" if made else f"no {output} to give{why}"
+        message = f"Job `{job[:256]}` has {which}"
         raise RequestError(f"{message}.", status=404, code="content_not_found")
 
     def shown(self, view: JobView) -> JsonObject:

@@ -8,6 +8,7 @@ import msgspec
 
 from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.door import Door
+from headway.adapters.gateway.errors import Headers
 from headway.adapters.gateway.exchange import Exchange
 from headway.adapters.gateway.job_ports import Created, Durable, JobKind, JobQuery, JobView, Meters
 from headway.adapters.gateway.parse import parse_body
@@ -127,7 +128,8 @@ class PictureRoutes:
             asked = self._preparer.image(body, came.files, caller, came.digest, is_async=is_async)
             if is_async:
                 made = await self._desk.make_image(Order(asked, caller, key, body.webhook_url), by_url)
-                await self._made(exchange, made, 202)
+                where = f"{(self._settings.public_url or '').rstrip('/')}{_PREFIX['image']}/{made.job.id}".encode()
+                await self._made(exchange, made, 202, [(b"preference-applied", b"respond-async"), (b"location", where)])
                 return
             await self._runs.answer(Call(exchange, caller, asked, stream if body.stream else None, by_url, key))
 
@@ -170,10 +172,10 @@ class PictureRoutes:
         order = Order(asked, caller, idempotency(exchange, came.digest), body.webhook_url)
         await self._made(exchange, await self._desk.make_video(order, body, remixed_from), 200)
 
-    async def _made(self, exchange: Exchange, made: Created, status: int) -> None:
+    async def _made(self, exchange: Exchange, made: Created, status: int, headers: Headers | None = None) -> None:
         if made.is_replay:
             replayed(exchange)
-        await _json(exchange, self._desk.shown(made.job), status=status)
+        await _polled(exchange, made.job, self._desk.shown(made.job), status, headers)
 
     async def _list(self, exchange: Exchange, _: str) -> None:
         order = exchange.query.get("order", ["desc"])[-1]
@@ -265,11 +267,13 @@ def _path(prefix: str, verb: str = "") -> re.Pattern[str]:
     return re.compile(rf"{re.escape(prefix)}/([A-Za-z0-9_-]{{1,128}})" + (f"/{verb}" if verb else ""))
 
 
-async def _polled(exchange: Exchange, view: JobView, found: JsonObject) -> None:
+async def _polled(
+    exchange: Exchange, view: JobView, found: JsonObject, status: int = 200, headers: Headers | None = None
+) -> None:
     """A job, with when to look again."""
     after = poll_ms(view)
-    headers = [] if after is None else [(b"openai-poll-after-ms", str(after).encode())]
-    await exchange.respond(200, msgspec.json.encode(found), headers)
+    again = [] if after is None else [(b"openai-poll-after-ms", str(after).encode())]
+    await exchange.respond(status, msgspec.json.encode(found), [*(headers or []), *again])
 
 
 async def _json(exchange: Exchange, found: JsonObject, status: int = 200) -> None:

@@ -63,7 +63,7 @@ class Estimates:
 
     def __init__(self, serving: Serving, painter: PicturePreparer, settings: GatewaySettings) -> None:
         self._serving, self._sheet = serving, settings.sheet
-        self._pictures = PictureEstimates(serving, painter, settings.sheet)
+        self._pictures = PictureEstimates(serving, painter, settings)
         self._films = FilmPreparer(serving, painter, settings.sessions)
 
     def prepare(self, endpoint: str, raw: bytes, caller: Caller) -> Asked:

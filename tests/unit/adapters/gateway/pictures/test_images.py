@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.unit.adapters.gateway.fakes import MODEL, Client
 from tests.unit.adapters.gateway.pictures.fakes import (
+    FILMER,
     KEYED,
     LOOKS,
     PAINTER,
@@ -334,8 +335,14 @@ def test_a_long_one_is_refused_unless_it_may_be_a_job() -> None:
         studio.painter.predicted = PictureEstimate({"denoise": 61.0}, 61.0, 0.0, "admit")
         refused = await studio.draw()
         assert (refused.status, refused.json()["error"]["code"]) == (400, "use_async")
+        body = {"endpoint": "/v1/images/generations", "body": {"prompt": "x", "model": PAINTER}}
+        assert (await studio.post("/v1/estimates", body)).json()["verdict"] == "use_async"
+        body = {"endpoint": "/v1/videos", "body": {"prompt": "x", "model": FILMER}}
+        assert (await studio.post("/v1/estimates", body)).json()["verdict"] == "admit"
         job = await studio.draw({"prefer": "respond-async"}, n=2, seed=1)
         assert job.status == 202
+        told = [job.headers[name] for name in ("preference-applied", "location", "openai-poll-after-ms")]
+        assert told == ["respond-async", f"/v1/images/{job.json()['id']}", "3050"]  # a 20th of 61 s
         assert {name: job.json()[name] for name in ("object", "status", "progress")} == {
             "object": "image.job",
             "status": "queued",

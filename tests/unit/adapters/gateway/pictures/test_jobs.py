@@ -150,10 +150,15 @@ def test_cancelled_is_failed_and_over_is_a_conflict() -> None:
         for _ in range(2):
             view = (await studio.post(f"/v1/videos/{job}/cancel", b"")).json()
             assert (view["status"], view["error"]["code"]) == ("failed", "cancelled")
+        gone = await studio.get(f"/v1/videos/{job}/content")
+        assert gone.json()["error"]["message"].startswith(f"Job `{job}` has no video to give: ")
         assert (await studio.get(f"/v1/videos/{other}")).json()["status"] == "queued"
         studio.jobs.complete(other, {})
         refused = await studio.post(f"/v1/videos/{other}/cancel", b"")
         assert (refused.status, refused.headers["x-should-retry"]) == (409, "false")
+        studio.jobs.complete(other, {("preview", 0): Body("image/png", b"x")})
+        gone = await studio.get(f"/v1/videos/{other}/content?variant=preview&index=3")
+        assert gone.json()["error"]["message"] == f"Job `{other}` has no preview with the index 3, it has 1."
 
     run(test)
 
