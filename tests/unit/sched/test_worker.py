@@ -168,6 +168,23 @@ def test_cancel_ends_at_once_and_is_idempotent() -> None:  # SPEC B5
     assert machine.kv_blocks_free == 64 - sum(a.used for a in machine.accounts() if a.cache)
 
 
+def test_a_replica_without_live_sequences_has_told_all_that_it_will() -> None:  # SPEC I1: it may end there
+    bench = Bench()
+    bench.submit(llm("req-1"))
+    bench.step()
+    bench.message(Cancel(REQ, 1))
+    (finished,) = bench.sent(Finished)
+    assert finished.marks.device_ns > 0
+    machine = bench.node.worker.machine
+    assert (machine.live, len(bench.plans)) == (0, 2)  # the two steps that were open run on
+    rest = bench.finish()
+    assert [
+        effect
+        for effect in rest
+        if isinstance(effect, Send) and effect.dst == FRONT and not isinstance(effect.message, Report)
+    ] == []
+
+
 def test_a_late_request_is_dropped_only_while_it_waits() -> None:  # SPEC A7
     bench = Bench(1)
     bench.submit(llm("req-1"))
