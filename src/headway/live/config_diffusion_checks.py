@@ -74,6 +74,8 @@ def _check_numbers(key: str, model: DiffusionSettings) -> None:
         texts.append(f"{key}.steps = {model.steps} is above {key}.steps_max = {model.steps_max}")
     if model.masks and not model.edits:
         texts.append(f"{key}.masks needs {key}.edits: a mask says where a picture is edited")
+    if not model.guidance_scale and model.guided_passes == 1:
+        texts.append(f"{key}.guidance_scale = 0 is an input of the model ({key}.guided_passes = 1) and must be above 0")
     if not model.seconds:
         texts.append(f"{key}.seconds is empty; name at least one length")
     if texts:

@@ -77,6 +77,7 @@ def test_pictures_alone_can_be_served() -> None:
         ("name='a', steps=300", "above diffusion[0].steps_max = 200"),
         ("name='a', masks=true, edits=false", "masks needs diffusion[0].edits"),
         ("name='a', seconds=[]", "seconds is empty"),
+        ("name='a', guided_passes=1, guidance_scale=0", "an input of the model"),
         ("name='a', stepz=3", "stepz"),
         ("name='a', scheduler={order={type='fifoo'}}", "in diffusion[0].scheduler: "),
         ("name='a', encode_processes=1", "encode_processes and decode_processes need diffusion[0].engine = 'torch'"),

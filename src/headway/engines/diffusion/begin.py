@@ -117,7 +117,7 @@ class Beginner:
             solver,
             saved.group("positive."),
             saved.group("negative.") or None,
-            scale,
+            scale if saved.guidance_scale is None else saved.guidance_scale,
             saved.done,
             Edit(edit["clean"], edit["noise"], edit["mask"]) if edit else None,
         )

@@ -80,6 +80,7 @@ class Saved(msgspec.Struct, frozen=True):
     done: int
     plain: dict[str, Any]  # of the solver
     tensors: dict[str, torch.Tensor]
+    guidance_scale: float | None = None  # that its steps were made with; None: it is older, and does not say
 
     def group(self, prefix: str) -> dict[str, torch.Tensor]:
         """Tensors under one prefix, by the rest of their names."""
@@ -100,6 +101,7 @@ def save(row: Row, model: bytes) -> bytes:
         "done": str(row.done),
         "request": fingerprint(row.request, model),
         "solver": json.dumps(state.plain, sort_keys=True),
+        "guidance_scale": repr(row.guidance_scale),
     }
     held = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
     return bytes(safetensors.torch.save(held, words))
@@ -119,7 +121,13 @@ def read(request: DiffusionRequest, model: bytes, device: torch.device) -> Saved
     if done != request.begun:
         raise BadCheckpoint(f"it holds {done} steps, the request has begun {request.begun}")
     tensors = safetensors.torch.load(request.checkpoint)
-    return Saved(done, json.loads(words["solver"]), {name: tensor.to(device) for name, tensor in tensors.items()})
+    scale = words.get("guidance_scale")
+    return Saved(
+        done,
+        json.loads(words["solver"]),
+        {name: tensor.to(device) for name, tensor in tensors.items()},
+        None if scale is None else float(scale),
+    )
 
 
 def words_of(body: bytes) -> dict[str, str]:

@@ -486,6 +486,15 @@ def test_the_model_has_a_guidance_of_its_own(engine: Make) -> None:
     assert made(engine("flux", guidance_scale=2.0), asked(guidance_scale=0.0))[0].body == named
 
 
+# SPEC F6: a replica that was started again may be configured otherwise
+def test_a_checkpoint_goes_on_with_the_guidance_that_it_was_made_with(engine: Make) -> None:
+    request = asked(guidance_scale=0.0)
+    whole = made(engine("flux", guidance_scale=2.0), request)[0].body
+    checkpoint = run(engine("flux", guidance_scale=2.0), [request], count=2, save=(0,)).made[0].made[0].body
+    rest = msgspec.structs.replace(request, begun=2, checkpoint=checkpoint)
+    assert made(engine("flux", guidance_scale=5.0), rest)[0].body == whole
+
+
 @pytest.mark.parametrize(("form", "begins"), [("png", b"\x89PNG"), ("jpeg", b"\xff\xd8"), ("webp", b"RIFF")])
 def test_pictures_come_in_the_form_that_was_asked(form: str, begins: bytes, engine: Make) -> None:
     said = Content("a red circle", form=form, quality=80)
