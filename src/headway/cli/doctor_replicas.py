@@ -45,6 +45,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     reserved_bytes: int | None = None
     preparing: tuple[Preparation, ...] = ()
     preparing_failed: tuple[Failure, ...] = ()
+    reason: str | None = None
 
 
 class _Listing(msgspec.Struct):
@@ -64,6 +65,7 @@ def replicas_at(url: str, api_key: str | None) -> tuple[tuple[ReplicaState, ...]
 def replica_words(replica: ReplicaState) -> tuple[str, str, str]:
     """State, finding and advice."""
     said = [f"{replica.id}{f' ({replica.models[0]})' if replica.models else ''} is {replica.state}"]
+    said += [replica.reason] if replica.reason else []
     said += [words for words in (_settled(replica), _preparing(replica.preparing)) if words]
     failed = replica.preparing_failed
     advice = "; ".join(_failed(one) for one in failed[-_SHOWN:])

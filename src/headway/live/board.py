@@ -113,7 +113,11 @@ class Board:
 
     def why_not(self, model: str, now_ns: Ns) -> str:
         """Why a model has no replica that is there: what the first one does since when, or how it was lost."""
-        node, known = next((node, known) for node, known in self.replicas.items() if known.model == model)
+        return self.doing(next(node for node, known in self.replicas.items() if known.model == model), now_ns)
+
+    def doing(self, node: NodeId, now_ns: Ns) -> str:
+        """The same of one replica."""
+        known = self.replicas[node]
         if known.phase is None:
             return known.lost or "it is loading"
         name, since_ns = known.phase

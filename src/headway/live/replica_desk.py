@@ -24,8 +24,9 @@ class ReplicaDesk(msgspec.Struct, frozen=True):
         """Those that are there as the front sees them, and those of ours that are not."""
         present = {figures.replica: figures for figures in self.seen(now_ns)}
         for node, known in board.replicas.items():
-            state: Literal["lost", "loading"] = "lost" if known.lost else "loading"
-            present.setdefault(node, ReplicaFigures(node, state, (known.model,), reason=known.lost))
+            state: Literal["lost", "loading"] = "lost" if known.lost and known.phase is None else "loading"
+            absent = ReplicaFigures(node, state, (known.model,), reason=board.doing(node, now_ns))
+            present.setdefault(node, absent)
         drained = self.drained()
         found = [
             _with_own(msgspec.structs.replace(figures, is_drained=node in drained), board.replicas.get(node))

@@ -90,7 +90,8 @@ def test_what_the_replicas_of_a_server_prepare_is_told_and_how_their_memory_came
         unprepared=(PreparationFailure(128, 128, 1, 1, "no room", NS_PER_S),),
     )
     cpu = ReplicaFigures(NodeId("rep-0"), "ready", ("smol",), settle_passes=0)
-    listed = {"data": [shown(one, 31 * NS_PER_S) for one in (cpu, figures)]}
+    loading = ReplicaFigures(NodeId("rep-2"), "loading", ("film",), reason="rep-2 has been in phase 'load' for 2 s")
+    listed = {"data": [shown(one, 31 * NS_PER_S) for one in (cpu, figures, loading)]}
     with answering({**HEADWAY, "/ready": (200, {}), "/v1/replicas": (200, listed)}) as port:
         found = place(None, port)
     assert [replica_words(one) for one in found.replicas] == [
@@ -101,6 +102,7 @@ def test_what_the_replicas_of_a_server_prepare_is_told_and_how_their_memory_came
             "prepares 64x96 by 2, 1 of 2 slices (3 wait for it) | 64x96 by 4, queued",
             "preparing 128x128 failed 30 s ago: no room",
         ),
+        ("ok", "rep-2 (film) is loading; rep-2 has been in phase 'load' for 2 s", ""),
     ]
 
 

@@ -2,10 +2,11 @@ from headway.core.events import DrainAsked, Event, WarmAsked
 from headway.core.ids import ModelId, NodeId
 from headway.core.reports import GarbageFigures, ReplicaFigures
 from headway.core.request import DenoiseShape
+from headway.core.units import NS_PER_S
 from headway.live.board import Board
 from headway.live.replica_desk import ReplicaDesk
 from headway.live.stores import TelemetrySettings, Timeline
-from headway.live.wire import Ready
+from headway.live.wire import Phase, Ready
 
 REP, UP = NodeId("rep-0"), NodeId("up-a")
 
@@ -64,3 +65,18 @@ def test_what_a_collector_took_is_that_of_the_incarnation_that_is_there() -> Non
     assert told() == [took, None]
     board.lost(REP, 1, "exit code 1")
     assert told() == [None, None]
+
+
+def test_one_that_starts_again_is_loading_and_says_what_it_does() -> None:
+    board = Board({REP: "m"}, Timeline(TelemetrySettings()), lambda node, line: None)
+
+    def told() -> tuple[str, str | None]:
+        figures = desk([]).replicas(board, 3 * NS_PER_S)[0]
+        return figures.state, figures.reason
+
+    assert told() == ("loading", "it is loading")
+    board.joined(REP, 1, Ready(None, 5))
+    board.lost(REP, 1, "exit code 1")
+    assert told() == ("lost", "exit code 1")
+    board.phase(REP, Phase("warm-up", 0.0, NS_PER_S))
+    assert told() == ("loading", "rep-0 has been in phase 'warm-up' for 2 s; it starts again: exit code 1")

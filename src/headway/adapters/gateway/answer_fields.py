@@ -31,7 +31,7 @@ ANSWERS: Final[Mapping[str, Mapping[str, str]]] = {
         "`{size, frames, batch, state, slices_done, slices, waiting}`, `waiting` the requests that wait for it",
         "preparing_failed": "of these, the latest that failed and have not run since: "
         "`{size, frames, batch, error, age_ms}`",
-        "reason": "why it is lost",
+        "reason": "why it is lost, or what it does while it loads",
     },
     "GET /v1/usage": {
         "object": "`list`",
