@@ -23,6 +23,8 @@ _TYPES: Final = {
 }
 # Trying again at once can help: another replica takes the request.
 _RETRY_AT_ONCE: Final = frozenset({"engine_lost", "no_replica"})
+# OpenAI's clients wait for no longer than this: told of more they spend their retries within seconds.
+_WAITED_MS_MAX: Final = 60_000
 
 
 class _Error(msgspec.Struct):
@@ -83,12 +85,15 @@ def error_body(error: ErrorOut) -> bytes:
 
 
 def error_headers(error: ErrorOut) -> Headers:
-    """`retry-after-ms`, `retry-after` and `x-should-retry`: true only if waiting, or trying elsewhere, can help."""
+    """`retry-after-ms`, `retry-after` and `x-should-retry`: true only if trying elsewhere can help, or waiting for as
+    long as clients do."""
     headers: Headers = []
     if error.retry_after_ms is not None:
         headers.append((b"retry-after-ms", str(error.retry_after_ms).encode()))
         headers.append((b"retry-after", str(math.ceil(error.retry_after_ms / 1000)).encode()))
     if error.status in (408, 409, 429) or error.status > 500:
-        retry = (error.retry_after_ms is not None and error.waiting_helps) or error.code in _RETRY_AT_ONCE
+        wait_ms = error.retry_after_ms
+        is_short = wait_ms is not None and wait_ms <= _WAITED_MS_MAX
+        retry = (is_short and error.waiting_helps) or error.code in _RETRY_AT_ONCE
         headers.append((b"x-should-retry", b"true" if retry else b"false"))
     return headers

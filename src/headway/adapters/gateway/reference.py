@@ -54,8 +54,10 @@ strings are cut before they leave; of those that are complete first the longest 
 derive theirs from it.
 
 A request that cannot keep its SLO is refused before it runs: 429 `slo_unattainable`, with the prediction in the
-message, `retry-after-ms`, and `x-should-retry`, true only if waiting can help. One whose deadline for the first token,
-or for its end, passes while it waits is answered 408 `deadline_passed` and never run.
+message, `retry-after-ms`, and `x-should-retry`, true only if waiting can help. Where `retry-after` is above 60 s, as of
+a daily quota, `x-should-retry` is false: OpenAI's clients wait for no longer, and would spend their retries within
+seconds. One whose deadline for the first token, or for its end, passes while it waits is answered 408 `deadline_passed`
+and never run.
 
 `allow_degrade` says what may be taken from a request so that it keeps its deadline: `max_tokens` (fewer tokens) or
 `model` (a fallback of its model answers). What was taken is told as `degraded: {...}` in the answer, in a stream in the

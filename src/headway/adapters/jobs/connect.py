@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from headway.adapters.telemetry.outages import Outage
 from headway.core.errors import CapacityError, ConfigError, RequestError
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _BUSY_MS: Final = 10_000
 _TRIES: Final = 3  # of a transaction that PostgreSQL ended for a deadlock
+_AWAY_RETRY_MS: Final = 1000  # a database that starts again is back within seconds
 _LOCK_OF_MIGRATION: Final = 0x48656164  # of PostgreSQL, where several gateways start at once
 
 
@@ -55,6 +57,7 @@ class Database:
         elif not self.is_sqlite:
             raise ConfigError(f"jobs.url = {parsed.get_backend_name()}://...: sqlite and postgresql are supported")
         self.name = parsed.render_as_string(hide_password=True)
+        self.outage = Outage(f"the job table {self.name}", log)
         if self.is_sqlite and parsed.database:
             self._hold(Path(parsed.database))
         try:
@@ -101,14 +104,21 @@ class Database:
     def _once(self, work: Callable[[Connection], T]) -> T:
         try:
             with self.engine.begin() as connection:
-                return work(connection)
+                done = work(connection)
+            self.outage.answered()
+            return done
         except DataError as error:  # PostgreSQL takes no NUL in texts, and looks at the length of columns
-            raise RequestError(f"The job table cannot hold a value: {error.orig}", code="invalid_value") from error
+            message = "The job table cannot hold a value of the request: a text that has a NUL or is too long."
+            raise RequestError(message, code="invalid_value") from error
         except DBAPIError as error:
             if not (error.connection_invalidated or _is_away(error)):
                 raise
+            self.outage.failed(str(error.orig))
             raise CapacityError(
-                f"the job table {self.name} does not answer: {error.orig}; try again", status=503, code="no_job_table"
+                "The job table does not answer; try again.",
+                status=503,
+                code="no_job_table",
+                retry_after_ms=_AWAY_RETRY_MS,
             ) from error
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 A put is atomic in both: a reader sees the whole object or none, and a process that dies leaves none.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,10 +13,13 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
 from headway.adapters.storage.settings import StorageSettings
+from headway.adapters.telemetry.outages import Outage
 from headway.core.errors import CapacityError, ConfigError
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
+
+log = logging.getLogger(__name__)
 
 _PROBE: Final = "probe"
 _LIST_CHUNK: Final = 500
@@ -28,6 +32,7 @@ class ObjectStore:
         """`folder`: where `settings.url` is empty. Raises ConfigError for what cannot be."""
         url = settings.url or str(folder)
         self.name = url
+        self.outage = Outage(f"the object store {url}", log)
         self._store = _open(url, settings)
 
     async def check(self) -> None:
@@ -47,15 +52,18 @@ class ObjectStore:
             await obstore.put_async(self._store, key, body)
         except (BaseError, OSError) as error:
             raise self._away(error) from error
+        self.outage.answered()
 
     async def get(self, key: str) -> bytes | None:
         """The object; None where there is none. Raises CapacityError when the store does not answer."""
         try:
-            return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
+            found = bytes(await (await obstore.get_async(self._store, key)).bytes_async())
         except FileNotFoundError:
-            return None
+            found = None
         except (BaseError, OSError) as error:
             raise self._away(error) from error
+        self.outage.answered()
+        return found
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; those that are not there are no error. Raises CapacityError."""
@@ -82,8 +90,9 @@ class ObjectStore:
         await self.delete(await self.list(prefix))
 
     def _away(self, error: Exception) -> CapacityError:
+        self.outage.failed(_first_line(error))
         return CapacityError(
-            f"the object store {self.name} does not take part: {_first_line(error)}; try again",
+            "The object store does not take part; try again.",
             status=503,
             code="no_object_store",
             retry_after_ms=1000,

@@ -46,6 +46,14 @@ def test_a_bug_tells_no_internals() -> None:
             ErrorOut(429, "slo_unattainable", "m", 1000, waiting_helps=False),
             {"retry-after-ms": "1000", "retry-after": "1", "x-should-retry": "false"},
         ),
+        (
+            ErrorOut(429, "quota_exceeded", "m", 60_000),
+            {"retry-after-ms": "60000", "retry-after": "60", "x-should-retry": "true"},
+        ),
+        (  # openai's client waits for 60 s at most, and would be back within one
+            ErrorOut(429, "quota_exceeded", "m", 60_001),
+            {"retry-after-ms": "60001", "retry-after": "61", "x-should-retry": "false"},
+        ),
         (ErrorOut(408, "deadline_passed", "m"), {"x-should-retry": "false"}),
         (ErrorOut(502, "engine_lost", "m"), {"x-should-retry": "true"}),
         (ErrorOut(503, "no_replica", "m"), {"x-should-retry": "true"}),

@@ -69,13 +69,20 @@ def test_a_put_leaves_no_half_object_beside_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x"]
 
 
-def test_a_store_that_does_not_take_an_object_is_an_error_and_no_fallback(tmp_path: Path) -> None:
-    """sglang falls back to the local disk in silence."""
+def test_a_store_that_does_not_take_an_object_is_an_error_and_no_fallback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """sglang falls back to the local disk in silence. Where it is and what it said is for the log alone."""
     store = ObjectStore(StorageSettings(), tmp_path / "objects")
     (tmp_path / "objects" / "t").write_text("a file where a folder should be")
     with pytest.raises(CapacityError, match="does not take part") as caught:
         asyncio.run(store.put("t/job/1/x", b"body"))
     assert (caught.value.status, caught.value.code) == (503, "no_object_store")
+    assert str(caught.value) == "The object store does not take part; try again."
+    assert f"the object store {tmp_path / 'objects'} does not answer: " in caplog.text
+    assert store.outage.is_on
+    assert asyncio.run(store.get("u/none")) is None
+    assert not store.outage.is_on
 
 
 @pytest.mark.parametrize(
