@@ -67,6 +67,7 @@ def release_blocks(m: MachineState, seq: Seq, by_swap: bool) -> None:
         seq.ready_after = fence
     else:
         m.retire(seq, m.step)
+        m.lose_turn(seq)
         m.recomputed_tokens += seq.computed
         seq.computed = 0
         seq.ready_after = seq.last

@@ -212,6 +212,13 @@ class MachineState:
             else:
                 due.append(seq.id)
 
+    def lose_turn(self, seq: Seq) -> None:
+        """`seq` gave way. Should it come back without a step lost, it is due when it was, after those who stayed."""
+        leave = self.step + 1 + seq.limit - seq.outputs
+        due = self.calendar.get(leave, ())
+        if seq.id in due:
+            self.calendar[leave] = [number for number in due if number != seq.id]
+
     def queue(self, seq: Seq) -> None:
         """Put `seq` into the order."""
         seq.state = WAITING

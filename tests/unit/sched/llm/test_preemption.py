@@ -181,6 +181,22 @@ def test_two_requests_that_share_a_prefix_never_lock_each_other_out() -> None:
     rig.drain()
 
 
+# SPEC B4, B9: room comes before any step is planned, so that it computes again in the step in which it gave way
+def test_who_gave_way_and_lost_no_step_ends_after_those_who_stayed() -> None:
+    rig = tight(kv_blocks=9, async_depth=1, prefix_cache=False)
+    gives_way, stays, leaves = (rig.new(8, 8) for _ in range(3))
+    while rig.machine.state.step < 5:
+        rig.step()
+    assert rig.machine.freeze(stays) == rig.machine.freeze(leaves) == 5
+    assert rig.plan() is None, "its block is missing, and nobody else decodes"
+    rig.stop(leaves)
+    rig.machine.thaw(stays)
+    assert [chunk.seq for chunk in rig.must_plan().chunks if chunk.table] == [gives_way]
+    assert rig.seq(gives_way).leave_at == rig.seq(stays).leave_at
+    rig.drain()
+    assert list(rig.ended) == [leaves, stays, gives_way]
+
+
 # SPEC B8: progress, hostile, and still everybody finishes
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("cap", [0, 1, 3])
