@@ -1,6 +1,6 @@
 """Who runs together, and for how long: equal keys, caps per shape, a gain that pays, a duration that is bounded."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -32,11 +32,19 @@ class Batches:
         together = [head, *(item for item in alike if not item.request.deterministic)][:room]
         while len(together) > 1 and not (
             self._warmth.may_form(request.shape, len(together), request.n, cap)
-            and self._holdings.has_room(request, len(together))
+            and self._holdings.has_room(request, len(together), sum(item.is_known for item in together))
             and self._pays(request, len(together))
         ):
             together.pop()
         return together
+
+    def head(self, first: Item, line: WaitingLine, items: Collection[Item]) -> Item:
+        """The first of the line. Where it has no room beside rows that were interrupted, the first of those goes on
+        before it: that ends, or is interrupted for it and saved."""
+        if self.has_room(first):
+            return first
+        held = [item for item in items if item.is_known]
+        return line.best([item for item in held if self.has_room(item)] or held or [first])
 
     def plan(self, batch: Sequence[Item], count: int, step: int, *, is_saving: bool) -> DenoisePlan:
         """The next `count` steps of a batch, with the checkpoints and previews that are due."""
@@ -102,9 +110,9 @@ class Batches:
         batch = DenoisePlan(0, 0, rows, request.height, request.width, shape=shape)
         return belief.plan_ns(batch) <= params.batch_s_max * NS_PER_S
 
-    def has_room(self, request: DiffusionRequest) -> bool:
-        """True when it fits beside the rows that are held now."""
-        return self._holdings.has_room(request)
+    def has_room(self, item: Item) -> bool:
+        """True when it fits beside the rows that are held now, of which it may be one."""
+        return self._holdings.has_room(item.request, known=int(item.is_known))
 
     def next_ns(self, batch: Sequence[Item]) -> Ns:
         """Believed time of the next plan of a batch; 0 without a belief."""
@@ -129,9 +137,11 @@ def plan_of(batch: Sequence[Item], count: int, step: int = 0) -> DenoisePlan:
     return DenoisePlan(step + 1, step, rows, request.height, request.width, shape=request.shape)
 
 
-def formed(order: str, ranked: Sequence[tuple[Rank, Item]], size: int, at_ns: Ns) -> Decision:
-    """The first of `ranked` begins, in a batch of `size`."""
-    head = ranked[0][1]
+def formed(order: str, ranked: Sequence[tuple[Rank, Item]], batch: Sequence[Item], at_ns: Ns) -> Decision:
+    """A batch begins, with the first of `ranked` or what goes on before it."""
+    head, first = batch[0], ranked[0][1]
     others = tuple(Alternative(item.request.id, s_from_ns(item.work_ns)) for _rank, item in ranked)
-    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {size}"
+    reason = f"{order}: {s_from_ns(head.work_ns):.2f} s of work, a batch of {len(batch)}"
+    if head is not first:
+        reason += f"; {first.request.id} is next, and has no room beside it"
     return Decision("batch", at_ns, "batch", head.request.id, reason, others, head.request.id)

@@ -46,11 +46,12 @@ class Holdings:
         if self.memory is not None and self._cost is not None and not self.ever_fits(request):
             raise RequestError(shortage(self.memory, self._cost, request, self._replica), code="unservable")
 
-    def has_room(self, request: DiffusionRequest, size: int = 1) -> bool:
-        """True when so many such requests fit beside the rows that are held now."""
+    def has_room(self, request: DiffusionRequest, size: int = 1, known: int = 0) -> bool:
+        """True when so many such requests fit beside the rows that are held now, `known` of them among those."""
         if self.memory is None or self._cost is None:
             return True
-        return self._device.can_reserve(needed_bytes(self.memory, self._cost, request, size))
+        held = known * state_bytes(self.memory, self._cost, request)
+        return self._device.can_reserve(needed_bytes(self.memory, self._cost, request, size) - held)
 
     def has_room_beside(self, request: DiffusionRequest, batch: Sequence[Item]) -> bool:
         """True when it fits beside the rows that are held now, and a plan of that batch beside it; and where nothing is

@@ -162,17 +162,17 @@ class DiffusionMachine:
         self._leave.append(item.seq)
 
     def _form(self, at_ns: Ns) -> None:
-        """Begin the next batch: the best of the queue, and those like it that pay."""
+        """Begin the next batch: the best of the queue that has room, and those like it that pay."""
         ranked = self._line.first(ALTERNATIVES_MAX)
-        head = ranked[0][1]
-        if not self.holdings.has_room(head.request):
+        if not self._batches.has_room(ranked[0][1]):
             self._leave += self.preparing.make_way()
+        head = self._batches.head(ranked[0][1], self._line, self._items.values())
         self._batch = self._batches.of(head, self._line)
         for item in self._batch:
             self._line.remove(item)
         self._merged.want(head.request.loras)
         if len(ranked) > 1:
-            self._decisions.append(formed(self.params.order.type, ranked, len(self._batch), at_ns))
+            self._decisions.append(formed(self.params.order.type, ranked, self._batch, at_ns))
 
     def done(
         self,

@@ -57,7 +57,7 @@ class Preempter:
         left_ns = self._batches.left_ns(batch)
         warms_ns = self._merging_ns(batch[0], head) + self._batches.cold_ns(sooner)
         during_ns = self._batches.left_ns(sooner) + warms_ns
-        stays = resident + len(batch) <= self._params.resident_max and self._batches.has_room(head.request)
+        stays = resident + len(batch) <= self._params.resident_max and self._batches.has_room(head)
         price_ns = self._price_of(batch, stays=stays) + self._merging_ns(head, batch[0])
         saves = not stays and not all(item.is_saved for item in batch)
         before_ns = self._batches.next_ns(batch) if saves else 0

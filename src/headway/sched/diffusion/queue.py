@@ -77,6 +77,10 @@ class WaitingLine:
         rank = self._standing(item)
         return all(rank < self._standing(other) for other in others)
 
+    def best(self, items: Sequence[Item]) -> Item:
+        """Which of them is next."""
+        return min(items, key=self._standing)
+
     def _standing(self, item: Item) -> Rank:
         rank = self._order.rank(item)
         return rank if self._turns is None else (self._turns.turn(self._turns.party(item)), *rank)

@@ -8,11 +8,13 @@ from tests.unit.sched.diffusion.pictures import COST, machine, picture
 
 from headway.core.artifacts import StageTimes
 from headway.core.errors import ConfigError
+from headway.core.ids import RequestId
 from headway.core.plans import DenoisePlan
-from headway.core.reports import WarmShape
+from headway.core.reports import DenoiseMemory, WarmShape
 from headway.core.request import DiffusionRequest, LoraUse, Slo
 from headway.cost.diffusion import left_ns
 from headway.cost.diffusion_belief import DenoiseCost, plan_ns
+from headway.sched.diffusion.holdings import Holdings
 from headway.sched.diffusion.machine import DiffusionMachine
 from headway.sched.diffusion.params import DiffusionParams, Preemption
 from headway.sched.diffusion.warmth import Warmth
@@ -262,3 +264,46 @@ def test_rows_do_not_give_way_to_a_shape_that_has_not_run(is_warm: bool) -> None
 def test_it_needs_a_belief() -> None:
     with pytest.raises(ConfigError, match="preempt needs a belief"):
         DiffusionMachine(DiffusionParams(preempt=FREE))
+
+
+def crowded(room: int) -> tuple[DiffusionMachine, Holdings]:
+    """A byte for each token of 16x16 pixels that is held; so many in all."""
+    holdings = Holdings("rep", DenoiseMemory(0.0, 1.0, 0.0, 0.0, 0.0, 0.0, room=room), COST)
+    params = DiffusionParams(preempt=FREE, order=PolicyChoice("sjf"), batch_max=2, gain_min=1.0)
+    return DiffusionMachine(params, DenoiseCost(COST), holdings), holdings
+
+
+# SPEC F4, F6, L-2: it would be out of memory there.
+def test_what_has_no_room_beside_interrupted_rows_does_not_begin_before_they_end_or_are_saved() -> None:
+    painter, holdings = crowded(room=256 + 63)
+    painter.add(LONG)
+    stepped(painter)
+    painter.add(short())
+    stepped(painter)
+    painter.add(picture("req-middle", steps=1, size=128))  # 64 tokens
+    plans = []
+    for _ in range(4):
+        plan = painter.plan()
+        assert plan is not None
+        device = next(view for view in holdings.views() if view.name == "device/rep/bytes")
+        assert device.used <= 256 + 63
+        plans.append(plan)
+        painter.done(plan.step, saved=dict.fromkeys(plan.save, b"state"))
+        painter.check_invariants()
+    assert [(rows(plan), plan.save) for plan in plans] == [
+        ([(1, 1)], ()),
+        ([(1, 2)], (1,)),
+        ([(3, 0)], ()),
+        ([(1, 3)], ()),
+    ]
+    decision = next(one for one in painter.take_decisions() if (one.kind, one.chosen) == ("batch", LONG.id))
+    assert decision.reason.endswith("req-middle is next, and has no room beside it")
+
+
+def test_interrupted_rows_go_on_together_where_they_were_together() -> None:  # SPEC F4, F6
+    painter, _ = crowded(room=2 * 256 + 16)
+    for name in "ab":
+        painter.add(replace(LONG, id=RequestId(name)))
+    assert rows(stepped(painter)) == [(1, 0), (2, 0)]
+    painter.add(short())
+    assert [rows(stepped(painter)) for _ in range(2)] == [[(3, 0)], [(1, 1), (2, 1)]]
