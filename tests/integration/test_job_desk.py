@@ -418,6 +418,8 @@ def test_a_webhook_tells_of_the_end_until_it_is_taken(tmp_path: Path) -> None:
         events = [client.webhooks.unwrap(body, headers) for headers, body in got]
         assert {(event.type, event.id) for event in events} == {("video.completed", json.loads(got[0][1])["id"])}
         assert json.loads(got[0][1])["data"] == {"id": "video_1"}
+        await rig.until(_is(lambda: dict(rig.desk.webhooks())["delivered"] == 1), "counted")
+        assert rig.desk.webhooks() == (("delivered", 1), ("retried", 2), ("given_up", 0))
         with pytest.raises(RequestError, match="not a public address"):
             await rig.jobs.create(rig.new("video_2", webhook_url="http://10.0.0.1/"))
         await runner.cleanup()

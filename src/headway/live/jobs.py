@@ -24,7 +24,9 @@ from headway.core.events import TimerFired
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, RequestId
 from headway.core.job_effects import (
+    CloseHook,
     JobEffect,
+    PostponeHook,
     RequeueRow,
     SaveCheckpoint,
     SendHook,
@@ -33,12 +35,13 @@ from headway.core.job_effects import (
     StopJob,
     SweepObjects,
 )
-from headway.core.jobs import DrainBegan, HookAnswered, HookLost, JobEvent, RowClosed, RowLost, TableOpened
+from headway.core.jobs import DrainBegan, JobEvent, RowClosed, RowLost, TableOpened
 from headway.core.units import NS_PER_S, Ns, ns_from_s, s_from_ns
 from headway.live.clock import Clock, unix_s
 from headway.live.jobs_answers import AnswerDesk
 from headway.live.jobs_clients import ClientDesk, MeterDesk, PictureDesk
 from headway.live.jobs_evidence import EvidenceKeeper
+from headway.live.jobs_hooks import HookSender
 from headway.live.jobs_queue import QueueDesk
 from headway.live.jobs_runs import FrontDoor, JobRuns
 from headway.live.jobs_settings import JobSettings, objects_folder
@@ -69,7 +72,8 @@ class JobDesk:
         self._settings, self._clock, self._epoch_ns = settings, clock, clock.epoch_ns()
         self.store = ObjectStore(storage, folder)
         self._tables = Tables(settings, f"{socket.gethostname()}-{secrets.token_hex(8)}")
-        self._hooks = Webhooks(settings.webhooks, settings.hooks.timeout_s, unix_s)
+        self._webhooks = Webhooks(settings.webhooks, settings.hooks.timeout_s, unix_s)
+        self._hooks = HookSender(self._tables, self._webhooks, self.feed)
         self._node = JobNode(settings, None if grace_s is None else ns_from_s(grace_s))
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Callable[[Ns], JobEvent]] = deque()
@@ -98,7 +102,7 @@ class JobDesk:
     def durable(self) -> Durable:
         """What the gateway is given."""
         tables, store, now_ns = self._tables, self.store, self.now_ns
-        clients = ClientDesk(tables, store, self._hooks, self.feed, now_ns)
+        clients = ClientDesk(tables, store, self._webhooks, self.feed, now_ns)
         clients.previews, clients.epoch_ns = self._settings.previews, self._epoch_ns
         clients.replicas = lambda model: self.replicas(model)
         pictures, meters = PictureDesk(tables, store, now_ns, self.tokens), MeterDesk(tables)
@@ -131,6 +135,10 @@ class JobDesk:
     def held(self) -> tuple[str, ...]:
         """Models whose queue is paused, `*` for all: as old as `states`."""
         return self._held
+
+    def webhooks(self) -> tuple[tuple[str, int], ...]:
+        """Attempts at delivery by what came of them, since the start."""
+        return self._hooks.counts()
 
     async def _count(self) -> None:
         try:
@@ -169,7 +177,7 @@ class JobDesk:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._hooks.close()
+        await self._webhooks.close()
         await self._answers.close()
         await self._evidence.close()
         await self.tokens.flush()
@@ -202,6 +210,8 @@ class JobDesk:
             self._handed[effect.job] = 0 if effect.forgets else self._saved.get(effect.job, 0)
         elif isinstance(effect, SpareRow):
             self._runs.over(effect)
+        elif isinstance(effect, CloseHook | PostponeHook):
+            self._hooks.told(effect, self._last_ns)
         match effect:
             case StartJob():
                 self._saved[effect.row.job] = effect.row.begun
@@ -211,7 +221,7 @@ class JobDesk:
             case WakeAt():
                 self._wake(effect)
             case SendHook():
-                self._begin(self._send(effect))
+                self._begin(self._hooks.send(effect))
             case SweepObjects():
                 self._begin(self._sweep())
             case _:
@@ -238,22 +248,6 @@ class JobDesk:
             self._wake(effect)
             return
         self.feed(lambda at_ns: TimerFired(at_ns, effect.timer, effect.timer))
-
-    async def _send(self, effect: SendHook) -> None:
-        try:
-            hook = await self._tables.ask(lambda: self._tables.outbox.message(effect.hook))
-        except CapacityError as error:
-            log.warning("webhook %s is not sent: %s", effect.hook, error)
-            hook = None
-        if hook is None:
-            self.feed(lambda at_ns: HookLost(at_ns, "table", effect.hook))
-            return
-        answer = await self._hooks.send(hook.id, hook.tenant, hook.url, hook.body)
-        self.feed(
-            lambda at_ns: HookAnswered(
-                at_ns, "http", effect.hook, effect.attempt, answer.status, answer.reason, answer.is_refused
-            )
-        )
 
     async def _sweep(self) -> None:
         """Objects first: a row that is there tells where its objects are."""

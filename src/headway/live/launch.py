@@ -258,7 +258,7 @@ class Running:
         jobs.replicas = lambda model: live.serving.able(model)  # its front comes later
         jobs.starting = lambda: [model.id for model in live.serving.starting()]
         await jobs.open()
-        self.live.serving.jobs, self.live.serving.held = jobs.states, jobs.held
+        live.serving.jobs, live.serving.held, live.serving.webhooks = jobs.states, jobs.held, jobs.webhooks
         self.live.serving.on_record(jobs.observe)
         return jobs
 

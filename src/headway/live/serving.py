@@ -93,6 +93,7 @@ class LiveServing:
         self.starting: Callable[[], Sequence[Starting]] = tuple  # models whose first replica is not ready yet
         self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
         self.held: Callable[[], tuple[str, ...]] = tuple  # models whose jobs are not begun
+        self.webhooks: Callable[[], tuple[tuple[str, int], ...]] = tuple  # attempts, by what came of them
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 
@@ -183,6 +184,7 @@ class LiveServing:
             predictions=tuple(wired.predictions()),
             jobs=tuple(self.jobs()),
             held=self.held(),
+            webhooks=self.webhooks(),
             pools=tuple(wired.front.pool_figures()),
             shape_moves=tuple(wired.shape_moves()),
             recoveries=tuple(recoveries.items()),

@@ -20,4 +20,5 @@ def scrape(serving: Serving) -> Scrape:
         replicas=stats.replicas,
         jobs=stats.jobs,
         held=stats.held,
+        webhooks=stats.webhooks,
     )

@@ -15,6 +15,7 @@ class Hook(msgspec.Struct, frozen=True):
     """What is sent, and where."""
 
     id: str
+    job: str
     tenant: str
     url: str
     body: bytes
@@ -85,9 +86,9 @@ class Outbox:
 
     def message(self, hook: str) -> Hook | None:
         """What is to be sent."""
-        found = select(hooks.c.id, hooks.c.tenant, hooks.c.url, hooks.c.body).where(hooks.c.id == hook)
+        found = select(hooks.c.id, hooks.c.job, hooks.c.tenant, hooks.c.url, hooks.c.body).where(hooks.c.id == hook)
         row = self._database.run(lambda c: c.execute(found).one_or_none())
-        return None if row is None else Hook(row.id, row.tenant, row.url, row.body)
+        return None if row is None else Hook(row.id, row.job, row.tenant, row.url, row.body)
 
     def postpone(self, hook: str, attempt: int, not_before_ns: Ns, reason: str) -> None:
         """Later."""

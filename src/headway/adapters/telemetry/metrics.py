@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headway.adapters.telemetry.pool_metrics import pool_metrics, shape_moves
-from headway.adapters.telemetry.replica_metrics import replica_metrics
+from headway.adapters.telemetry.replica_metrics import replica_metrics, step_seconds
 from headway.core.evidence import EvidenceRecord
 from headway.core.reports import (
     AdmissionFigures,
@@ -20,7 +20,6 @@ from headway.core.reports import (
     ReplicaReport,
     ShapeMoveFigures,
 )
-from headway.core.units import NS_PER_S
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # 1 ms to 60 s, five per decade: vLLM's begin at 10 ms, too coarse for small models.
@@ -49,6 +48,7 @@ class Scrape(msgspec.Struct, frozen=True):
     replicas: Sequence[ReplicaFigures] = ()
     jobs: Sequence[tuple[str, int]] = ()
     held: Sequence[str] = ()  # queues of jobs that are paused
+    webhooks: Sequence[tuple[str, int]] = ()  # attempts at delivery, by outcome
     pools: Sequence[PoolFigures] = ()
     shape_moves: Sequence[ShapeMoveFigures] = ()
 
@@ -171,7 +171,7 @@ class _Live(Collector):
         yield from replica_metrics(scrape.replicas)
         yield from pool_metrics(scrape.pools)
         yield shape_moves(scrape.shape_moves)
-        yield _step_seconds(scrape.reports)
+        yield step_seconds(scrape.reports)
         if self._aliases:
             yield from _vllm(scrape)
             for name, metric in self._metrics.own():
@@ -211,10 +211,12 @@ def _counters(scrape: Scrape) -> Iterator[Metric]:
             family.add_metric([report.replica], dict(report.counters).get(key, 0))
         yield family
     held = [(model, 1) for model in scrape.held]
+    told = CounterMetricFamily("headway_webhook_deliveries", "Attempts to deliver a webhook.", labels=["outcome"])
     for pairs, counter in (
         (scrape.admissions, CounterMetricFamily("headway_admission", "Admission verdicts.", labels=["verdict"])),
         (scrape.jobs, GaugeMetricFamily("headway_jobs", "Rows of the job table.", labels=["state"])),
         (held, GaugeMetricFamily("headway_queue_paused", "Queues of jobs that are paused.", labels=["model"])),
+        (scrape.webhooks, told),
         (scrape.exports_lost, CounterMetricFamily("headway_evidence_lost", "Lost by a sink.", labels=["sink"])),
         (scrape.recoveries, CounterMetricFamily("headway_recovery", "What failed and was met.", labels=["event"])),
     ):
@@ -261,15 +263,6 @@ def _predictions(predictions: Sequence[AdmissionFigures]) -> Iterator[Metric]:
             false.add_metric([figures.model], figures.false_rejects)
         quantile.add_metric([figures.model], figures.quantile)
     yield from (coverage, false, quantile)
-
-
-def _step_seconds(reports: Sequence[ReplicaReport]) -> Metric:
-    family = SummaryMetricFamily("headway_scheduler_step_seconds", "Engine steps and their time.", labels=["replica"])
-    for report in reports:
-        counters = dict(report.counters)
-        if "steps" in counters and "step_ns" in counters:
-            family.add_metric([report.replica], counters["steps"], counters["step_ns"] / NS_PER_S)
-    return family
 
 
 def _vllm(scrape: Scrape) -> Iterator[Metric]:

@@ -169,6 +169,12 @@ PANELS: Final = (
         "Videos and asynchronous pictures in the job table, by state.",
     ),
     Panel(
+        "Webhooks",
+        "short",
+        (("{{outcome}}", _rate("headway_webhook_deliveries_total", "outcome")),),
+        "Attempts per second; what is given up is told to nobody, and the log has its reason.",
+    ),
+    Panel(
         "Streaming sessions",
         "short",
         (

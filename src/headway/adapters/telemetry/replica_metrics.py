@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 
-from headway.core.reports import ReplicaFigures
+from headway.core.reports import ReplicaFigures, ReplicaReport
 from headway.core.units import NS_PER_S
 
 
@@ -40,3 +40,13 @@ def replica_metrics(replicas: Sequence[ReplicaFigures]) -> Iterator[Metric]:
             pauses.add_metric([replica.replica, "full"], known.full, known.full_ns / NS_PER_S)
             longest.add_metric([replica.replica], known.longest_ns / NS_PER_S)
     yield from (usable, pauses, longest, passes, reserved)
+
+
+def step_seconds(reports: Sequence[ReplicaReport]) -> Metric:
+    """Return the steps of all replicas, and what they took."""
+    family = SummaryMetricFamily("headway_scheduler_step_seconds", "Engine steps and their time.", labels=["replica"])
+    for report in reports:
+        counters = dict(report.counters)
+        if "steps" in counters and "step_ns" in counters:
+            family.add_metric([report.replica], counters["steps"], counters["step_ns"] / NS_PER_S)
+    return family

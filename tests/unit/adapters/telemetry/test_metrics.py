@@ -195,8 +195,10 @@ def test_records_that_a_sink_lost_are_told() -> None:
 
 def test_jobs_are_told_by_state() -> None:
     scrape = msgspec.structs.replace(SCRAPE, jobs=(("completed", 4), ("queued", 2)), held=("wan",))
+    scrape = msgspec.structs.replace(scrape, webhooks=(("given_up", 3),))
     got = samples(Metrics(lambda: scrape))
     assert got['headway_queue_paused{model="wan"}'] == 1
+    assert got['headway_webhook_deliveries_total{outcome="given_up"}'] == 3
     assert (got['headway_jobs{state="completed"}'], got['headway_jobs{state="queued"}']) == (4, 2)
 
 
