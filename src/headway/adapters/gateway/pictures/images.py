@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -62,7 +62,7 @@ class ImageRuns:
     async def answer(self, call: Call) -> None:
         """Answer. Raises RequestError and CapacityError for what is refused before it runs."""
         if call.key is None:
-            await self._fresh(call)
+            await self._fresh(call, _ignored)
             return
         tenant, key = call.caller.tenant.id, call.key
         held = await self._first(call, key)
@@ -70,14 +70,14 @@ class ImageRuns:
             replayed(call.exchange)
             await _reply(call, msgspec.json.decode(held.answer, type=ImageAnswer))
             return
-        answer: ImageAnswer | None = None
+        made: list[ImageAnswer] = []  # stored and metered, whether or not its client still gets it
         try:
-            answer = await self._fresh(call)
+            await self._fresh(call, made.append)
         finally:
-            if answer is None:
+            if made:
+                await asyncio.shield(self._durable.answers.finish(tenant, key, _encode(made[0])))
+            else:
                 await asyncio.shield(self._durable.answers.abandon(tenant, key))
-        if answer is not None:
-            await asyncio.shield(self._durable.answers.finish(tenant, key, _encode(answer)))
 
     async def _first(self, call: Call, key: IdempotencyKey) -> Held:
         """Take the key, or wait for who has it, as long as the client does."""
@@ -92,17 +92,17 @@ class ImageRuns:
             left.cancel()
             taking.cancel()
 
-    async def _fresh(self, call: Call) -> ImageAnswer | None:
-        """Run it, unless it was run before; None when it failed or nobody waits for it."""
+    async def _fresh(self, call: Call, made: Callable[[ImageAnswer], None]) -> None:
+        """Run it, unless it was run before; `made` is told of the answer before its client is."""
         tenant, asked = call.caller.tenant.id, call.asked
         keeps = asked.request.deterministic and not call.by_url
         if keeps and (known := self._cache.get(tenant, asked.digest)) is not None:
+            made(known)
             await _reply(call, known)
-            return known
-        answer = await self._run(call, self.check_duration(asked))
+            return
+        answer = await self._run(call, self.check_duration(asked), made)
         if keeps and answer is not None and answer.degraded is msgspec.UNSET:  # with less load it would be another one
             self._cache.put(tenant, asked.digest, answer)
-        return answer
 
     def check_duration(self, asked: Asked) -> PictureEstimate | None:
         """Return what it is believed to take; None where nobody can tell, as while its only replica starts again: then
@@ -126,7 +126,10 @@ class ImageRuns:
             )
         return found
 
-    async def _run(self, call: Call, believed: PictureEstimate | None) -> ImageAnswer | None:
+    async def _run(
+        self, call: Call, believed: PictureEstimate | None, made: Callable[[ImageAnswer], None]
+    ) -> ImageAnswer | None:
+        """None when it failed or nobody waits for it."""
         exchange, caller, asked = call.exchange, call.caller, call.asked
         request = asked.request
         exchange.own_headers = [
@@ -151,6 +154,7 @@ class ImageRuns:
                 answer = await self._kept(call, outcome)
             finally:
                 session.stored_ns = self._serving.now_ns() - ended_ns
+            made(answer)
             await _reply(call, answer)
             return answer
         except asyncio.CancelledError:
@@ -215,6 +219,10 @@ class _Stream:
     def close(self) -> None:
         """Nothing follows."""
         self._pings.cancel()
+
+
+def _ignored(_: ImageAnswer) -> None:
+    """No key waits for it."""
 
 
 async def _nothing(_: Show) -> None:

@@ -435,6 +435,29 @@ def test_a_failed_run_leaves_its_key_free() -> None:
     run(test)
 
 
+def test_an_answer_that_a_stop_cuts_off_stands_for_its_key() -> None:
+    # SPEC H1: its pictures are stored and metered
+    async def test() -> None:
+        studio = Studio()
+        body, key = {"prompt": "a red circle", "model": PAINTER}, {"idempotency-key": "k"}
+        client = Client(studio.app)
+        client.slow.set()
+        call = asyncio.ensure_future(client.call("POST", "/v1/images/generations", body, key))
+        while not studio.jobs.metered:
+            await asyncio.sleep(0)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        call.cancel()
+        client.gone.set()
+        client.slow.clear()
+        await asyncio.gather(call, return_exceptions=True)
+        again = await studio.draw(key)
+        assert (again.status, again.headers["idempotent-replayed"]) == (200, "true")
+        assert len(studio.painter.painted) == len(studio.jobs.metered) == 1
+
+    run(test)
+
+
 def test_who_waits_for_a_key_runs_it_when_its_first_client_leaves() -> None:
     # vllm-omni#1347: an abort is of one request, and others are untouched
     async def test() -> None:
