@@ -152,11 +152,9 @@ class Preparing:
         if not self.is_due or any(self._is_spent(item) for item in items):
             return None
         task = self._task or self._next()
-        if task is None:
+        if task is None or not self._has_room(task, batch):
             return None
         item = task.item
-        if not item.is_known and not self._has_room(task, batch):
-            return None
         count = item.request.steps if task.is_whole else 1
         new = () if item.is_known else (NewDenoise(item.seq, item.request),)
         plan = msgspec.structs.replace(
@@ -174,6 +172,8 @@ class Preparing:
         return item.slices >= self._params.prepare_slices_max and item.seq not in self._waits
 
     def _has_room(self, task: Task, batch: Sequence[Item]) -> bool:
+        if task.item.is_known:  # its state is held; others may have begun since, and its pass needs room beside them
+            return self._holdings.has_room(task.item.request, known=1)
         return not (task.is_whole and batch) and self._holdings.has_room_beside(task.item.request, batch)
 
     def _next(self) -> Task | None:

@@ -18,6 +18,7 @@ from headway.sched.diffusion.params import DiffusionParams
 from headway.sched.diffusion.preparing import SHAPES_MAX
 from headway.sched.diffusion.unprepared import NO_ROOM
 from headway.sched.diffusion.warmth import Warmth
+from headway.sched.registry import PolicyChoice
 
 SMALL, LARGE = DenoiseShape(64, 64), DenoiseShape(128, 128)
 WARM = WarmShape(64, 64, 1, 4)
@@ -220,6 +221,22 @@ def test_it_begins_where_its_state_fits_beside_the_batch_and_makes_way_for_what_
     assert gave_way.rows[0].seq == 2
     whole = [plan.rows[0].count for plan in plans if plan.rows[0].seq < 0]
     assert whole == [1, 2]  # the second time in one slice
+
+
+# SPEC L-2, F8
+def test_its_next_slice_waits_where_a_batch_that_began_meanwhile_leaves_no_room_for_its_pass() -> None:
+    room = replace(MEMORY, step_token=1.0, room=150)  # a large picture holds 64, and 64 more in a pass
+    machine = painter(holdings=Holdings("rep", room, COST), batch_max=2, order=PolicyChoice("sjf"))
+    machine.add(picture("a"))
+    machine.add(picture("b", size=128))
+    plan = machine.plan()
+    assert plan is not None
+    spent = machine.add(picture("c", steps=20))
+    machine.done(plan.step)
+    machine.add(picture("d", steps=4, n=2))  # holds 32
+    assert [ran(machine).rows[0].seq for _ in range(4)] == [1, 1, 1, 4]
+    machine.stop(spent)
+    assert story(machine) == "444" + "p222"
 
 
 def test_what_operators_ask_for_waits_for_those_who_wait_and_while_the_replica_drains() -> None:
