@@ -11,6 +11,7 @@ import msgspec
 import openai
 import pytest
 from aiohttp import web
+from sqlalchemy import create_engine
 from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
 from tests.postgres_server import Server, postgres, server
 
@@ -1019,6 +1020,25 @@ def test_tokens_wait_while_the_table_does_not_answer(tmp_path: Path, monkeypatch
         assert await rig.desk.tokens.flush()
         rows = await rig.durable.meters.usage(EVER)
         assert [(row.tenant, row.prompt_tokens, row.output_tokens) for row in rows] == [("a", 10, 5), ("b", 10, 5)]
+
+    on_desk(tmp_path, test)
+
+
+def test_what_is_away_is_told_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # SPEC M2, H4
+    monkeypatch.setattr("headway.live.jobs._STATES_NS", 0)
+    monkeypatch.setattr("headway.live.jobs._LOOK_NS", 0)
+
+    async def test(rig: Rig) -> None:
+        database, store = rig.desk._tables.database, rig.desk.store
+        assert rig.desk.degraded() == ()
+        engine, database.engine = database.engine, create_engine("sqlite:////proc/none/jobs.db")
+        await rig.until(_is(lambda: rig.desk.degraded() == ("job table does not answer",)), "it is missed")
+        database.engine = engine
+        store.outage.failed("it was stopped")
+        assert rig.desk.degraded()[-1] == "object store does not answer"
+        await rig.until(_is(lambda: rig.desk.degraded() == ()), "both are back")
+        assert await store.get("probe") is None
 
     on_desk(tmp_path, test)
 

@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
     is_free: bool = True  # to listen on; only asked of this machine
     is_here: bool = True
     serves: tuple[str, ...] | None = None
-    state: str = ""  # what it says of itself, where it is not ready
+    state: str = ""  # what it says of itself, where it is not ready or something of it is away
     replicas: tuple[ReplicaState, ...] = ()
     hidden: str = ""  # why nothing is known of these
 
@@ -83,10 +83,11 @@ def _unready(at: str) -> str:
     import urllib.error
 
     try:
-        _get(f"{at}/ready")
+        told = json.loads(_get(f"{at}/ready"))
     except urllib.error.HTTPError as error:
         return str(json.loads(error.read())["error"]["message"])
-    return ""
+    degraded = ", ".join(str(one) for one in told.get("degraded", ()))
+    return f"degraded: {degraded}; the server's log says why" if degraded else ""
 
 
 def place_words(at: Place, *, is_asked: bool) -> tuple[str, str, str]:

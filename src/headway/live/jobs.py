@@ -4,6 +4,7 @@ It decides nothing: what is claimed, kept, saved or given up is JobNode's choice
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -52,6 +53,7 @@ from headway.sched.jobs.node import JobNode
 log = logging.getLogger(__name__)
 
 _STATES_NS: Final = 2 * NS_PER_S
+_LOOK_NS: Final = 10 * NS_PER_S  # at the object store: each look is a request that may cost
 _SWEPT_AT_ONCE: Final = 100
 
 
@@ -91,6 +93,8 @@ class JobDesk:
         self._states: list[tuple[str, int]] = []
         self._held: tuple[str, ...] = ()
         self._states_ns: Ns = 0  # when they were read
+        self._looked_ns: Ns = 0  # when the object store was looked at
+        self._is_looking = False
         self._saved: dict[RequestId, int] = {}  # of what runs: the last step that is kept
         self._handed: dict[RequestId, int] = {}  # back in the line, since `stop` began
         self.replicas: Callable[[ModelId], int] = lambda _: 1  # that may run a model now: for `eta_s`
@@ -139,6 +143,21 @@ class JobDesk:
     def webhooks(self) -> tuple[tuple[str, int], ...]:
         """Attempts at delivery by what came of them, since the start."""
         return self._hooks.counts()
+
+    def degraded(self) -> tuple[str, ...]:
+        """What does not answer, as it was when last used: reading it looks anew."""
+        self.states()
+        if not self._is_looking and self.now_ns() - self._looked_ns >= _LOOK_NS:
+            self._is_looking, self._looked_ns = True, self.now_ns()
+            self._begin(self._look())
+        table, store = self._tables.database.outage.is_on, self.store.outage.is_on
+        words = ((table, "job table does not answer"), (store, "object store does not answer"))
+        return tuple(told for is_on, told in words if is_on)
+
+    async def _look(self) -> None:
+        with contextlib.suppress(CapacityError):  # its outage is noted, and logged
+            await self.store.look()
+        self._is_looking = False
 
     async def _count(self) -> None:
         try:

@@ -259,6 +259,7 @@ class Running:
         jobs.starting = lambda: [model.id for model in live.serving.starting()]
         await jobs.open()
         live.serving.jobs, live.serving.held, live.serving.webhooks = jobs.states, jobs.held, jobs.webhooks
+        live.serving.degraded = jobs.degraded
         self.live.serving.on_record(jobs.observe)
         return jobs
 

@@ -94,6 +94,7 @@ class LiveServing:
         self.jobs: Callable[[], Sequence[tuple[str, int]]] = tuple  # by state, where there is a job table
         self.held: Callable[[], tuple[str, ...]] = tuple  # models whose jobs are not begun
         self.webhooks: Callable[[], tuple[tuple[str, int], ...]] = tuple  # attempts, by what came of them
+        self.degraded: Callable[[], Sequence[str]] = tuple  # parts of the durable side that are away
         self.fronts: Callable[[], FrontsView] = FrontsView  # of further processes; there are none
         self.edge = StreamEdge(lambda decision: self.records.decided("front", decision), self.records.ended)
 
@@ -184,6 +185,7 @@ class LiveServing:
             predictions=tuple(wired.predictions()),
             jobs=tuple(self.jobs()),
             held=self.held(),
+            degraded=tuple(self.degraded()),
             webhooks=self.webhooks(),
             pools=tuple(wired.front.pool_figures()),
             shape_moves=tuple(wired.shape_moves()),

@@ -75,6 +75,16 @@ def test_a_server_that_is_not_ready_says_what_it_waits_for() -> None:
         assert place_words(place(None, port), is_asked=False)[::2] == ("note", "Not ready: tiny-wan is loading.")
 
 
+# SPEC M2
+def test_a_server_that_lacks_its_job_table_says_so() -> None:
+    told = {"status": "ready", "degraded": ["job table does not answer", "object store does not answer"]}
+    with answering({**HEADWAY, "/ready": (200, told)}) as port:
+        assert place_words(place(None, port), is_asked=False)[::2] == (
+            "note",
+            "degraded: job table does not answer, object store does not answer; the server's log says why",
+        )
+
+
 # SPEC E1, F8
 def test_what_the_replicas_of_a_server_prepare_is_told_and_how_their_memory_came_to_rest() -> None:
     figures = ReplicaFigures(

@@ -74,7 +74,7 @@ _GET: Final = {
     "/v1/replicas": "Every replica with its health, breaker and load",
     "/v1/requests/{id}/evidence": "Where the time of one request went",
     "/health": "The process lives",
-    "/ready": "Requests can be served",
+    "/ready": "Requests can be served; `degraded`: what is away meanwhile",
     "/version": "The version of Headway",
     "/ping": "The process lives",
     "/load": "Requests in flight",

@@ -73,11 +73,13 @@ class PlainRoutes:
         return {"prompt": text}
 
     def ready(self) -> JsonObject:
-        """`GET /ready`. Raises CapacityError 503 while requests cannot be served."""
+        """`GET /ready`. Raises CapacityError 503 while requests cannot be served. A job table that is away is told and
+        no reason to be out: every gateway that shares it would be out at once, and text needs none."""
         ready, why = self._serving.ready()
         if not ready:
             raise CapacityError(f"Not ready: {why}.", status=503, code="not_ready")
-        return {"status": "ready"}
+        degraded = list(self._serving.stats().degraded)
+        return {"status": "ready", "degraded": degraded} if degraded else {"status": "ready"}
 
     def version(self) -> JsonObject:
         """`GET /version`."""

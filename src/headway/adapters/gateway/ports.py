@@ -131,6 +131,7 @@ class Stats(msgspec.Struct, frozen=True):
     shape_moves: tuple[ShapeMoveFigures, ...] = ()  # of replicas between shape pools, since start
     jobs: tuple[tuple[str, int], ...] = ()  # rows of the job table by state, as of a moment ago
     held: tuple[str, ...] = ()  # models whose queue of jobs is paused; `*`: all
+    degraded: tuple[str, ...] = ()  # what beside the models does not answer, a few words each
     webhooks: tuple[tuple[str, int], ...] = ()  # what came of an attempt to deliver one -> how often, since start
 
 

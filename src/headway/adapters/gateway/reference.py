@@ -59,6 +59,12 @@ a daily quota, `x-should-retry` is false: OpenAI's clients wait for no longer, a
 seconds. One whose deadline for the first token, or for its end, passes while it waits is answered 408 `deadline_passed`
 and never run.
 
+`GET /ready` is 200 `{"status": "ready"}` while every model has a replica, else 503 `not_ready`. Where the job table or
+the object store is away it stays 200, for text is served, and gateways that share one table would all leave their load
+balancer at once; it then says `"degraded": ["job table does not answer"]` (or `object store ...`), as it was when last
+used: asking looks anew, at the table at most every 2 s, at the store every 10 s. Requests that need it are answered 503
+`no_job_table` or `no_object_store` with `retry-after: 1`; where it is and what it said is in the server's log.
+
 `allow_degrade` says what may be taken from a request so that it keeps its deadline: `max_tokens` (fewer tokens) or
 `model` (a fallback of its model answers). What was taken is told as `degraded: {...}` in the answer, in a stream in the
 first event of the choice. The other names belong to images and video and take nothing from text.

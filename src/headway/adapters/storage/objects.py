@@ -89,6 +89,14 @@ class ObjectStore:
         """Delete everything of a job. Raises CapacityError."""
         await self.delete(await self.list(prefix))
 
+    async def look(self) -> None:
+        """Find out whether it answers; one that is away must take an object again. Raises CapacityError."""
+        if self.outage.is_on:
+            await self.put(_PROBE, b"headway")
+            await self.delete([_PROBE])
+        else:
+            await self.get(_PROBE)
+
     def _away(self, error: Exception) -> CapacityError:
         self.outage.failed(_first_line(error))
         return CapacityError(

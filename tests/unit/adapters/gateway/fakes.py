@@ -90,6 +90,7 @@ class FakeServing:
         self.per_step = 1
         self.step_s = 0.0
         self.is_ready = (True, "")
+        self.away: tuple[str, ...] = ()
         self.is_loaded = True
         self.starting: Callable[[], Sequence[Starting]] = tuple
         self.fail_after: tuple[int, ErrorOut] | None = None
@@ -197,7 +198,12 @@ class FakeServing:
         live = sum(not stream.ended for stream in self.streams.values())
         figures = ReplicaFigures(REPLICA, "ready", (MODEL,), 2, in_flight=1, age_ns=NS_PER_MS)
         return Stats(
-            (report,), replicas=(figures,), waiting=1, in_flight=live, admissions=(("admit", len(self.requests)),)
+            (report,),
+            replicas=(figures,),
+            waiting=1,
+            in_flight=live,
+            admissions=(("admit", len(self.requests)),),
+            degraded=self.away,
         )
 
     def ready(self) -> tuple[bool, str]:

@@ -70,6 +70,15 @@ def test_ready_says_why_not() -> None:
     assert get(serving, "/health").status == 200
 
 
+def test_what_is_away_while_the_rest_serves_is_told_and_keeps_nobody_out() -> None:
+    # SPEC M2
+    serving = FakeServing(TOY)
+    assert get(serving, "/ready").json() == {"status": "ready"}
+    serving.away = ("job table does not answer",)
+    reply = get(serving, "/ready")
+    assert (reply.status, reply.json()) == (200, {"status": "ready", "degraded": ["job table does not answer"]})
+
+
 def test_while_all_models_load_nobody_is_told_that_one_does_not_exist() -> None:
     # SPEC M2
     serving = FakeServing(TOY)
