@@ -38,7 +38,8 @@ def line_up(base: ComparedRun, other: ComparedRun) -> Lineup:
     union = _in_order(base, other, ours, theirs)
     open_ours = base.summary.unfinished - (len(union) - len(ours))  # beside those that the other has ended
     open_theirs = other.summary.unfinished - (len(union) - len(theirs))
-    is_same = len(ours) == len(union) == len(theirs) or _workload(base) == _workload(other)
+    ended_all = len(ours) == len(union) == len(theirs)
+    is_same = _workload(base) == _workload(other) or (ended_all and _same_draw(base, other, ours, theirs))
     if is_same and open_ours == open_theirs >= 0 and _same_prompts(base, other, ours, theirs):
         first, second = (
             np.array([*(places.get(name, -1) for name in union), *([-1] * open_ours)], dtype=np.int64)
@@ -56,6 +57,17 @@ def _in_order(base: ComparedRun, other: ComparedRun, ours: Mapping[str, int], th
 
 def _workload(run: ComparedRun) -> tuple[object, object]:
     return run.scenario.get("workload"), run.scenario.get("seed")
+
+
+def _same_draw(base: ComparedRun, other: ComparedRun, ours: Mapping[str, int], theirs: Mapping[str, int]) -> bool:
+    """Of one seed, or sent at the same times as a trace has them: names alone are counted from 0 in every run."""
+    if base.scenario.get("seed") == other.scenario.get("seed"):
+        return True
+    first, second = (
+        run.columns.floats("sent_ns")[[places[name] for name in ours]]
+        for run, places in ((base, ours), (other, theirs))
+    )
+    return bool((first == second).all())
 
 
 def _same_prompts(base: ComparedRun, other: ComparedRun, ours: Mapping[str, int], theirs: Mapping[str, int]) -> bool:

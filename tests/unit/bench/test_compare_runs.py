@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.unit.bench.ended import end
@@ -229,3 +230,42 @@ def test_a_run_of_pictures_shows_queues_and_device_time_in_place_of_tokens(tmp_p
     ):
         assert "TPOT" not in page
         assert "TTFT" not in page
+
+
+def draw(seed: int) -> tuple[list[RequestEnd], float]:
+    """200 requests of a Poisson process of 100 per second, every one in time; when the last has ended, in seconds."""
+    arrivals = np.cumsum(np.random.default_rng(seed).exponential(10.0, 200))
+    return [end(f"req-{place}", float(at_ms), 10, 30, targets=TARGETS) for place, at_ms in enumerate(arrivals)], float(
+        arrivals[-1] / 1e3
+    )
+
+
+def test_another_seed_is_other_requests_under_the_same_names_unless_a_trace_gives_the_times(tmp_path: Path) -> None:
+    # SPEC J1: pictures have no prompt tokens that could tell them apart
+    one, two = {"workload": [{"name": "p"}], "seed": 1}, {"workload": [{"name": "p"}], "seed": 2}
+    (first, first_s), (second, second_s) = draw(1), draw(2)
+    folders = [
+        write(tmp_path / "a", first, one, virtual_s=first_s),
+        write(tmp_path / "b", second, two, virtual_s=second_s),
+        write(tmp_path / "c", first, two, virtual_s=first_s),
+    ]
+    assert compared(*folders).paired == [True, False, True]
+
+
+def test_a_rate_is_no_better_because_its_requests_came_a_little_sooner(tmp_path: Path) -> None:
+    verdicts, widths = [], []
+    for seed in range(0, 16, 2):
+        (first, first_s), (second, second_s) = draw(seed), draw(seed + 1)
+        comparison = compared(
+            write(tmp_path / f"{seed}a", first, {"seed": 1}, virtual_s=first_s),
+            write(tmp_path / f"{seed}b", second, {"seed": 2}, virtual_s=second_s),
+        )
+        found = next(row for row in comparison.metrics if row.name == "goodput").differences[1]
+        assert found is not None
+        before, after = (200 / summary.duration_s for summary in comparison.summaries)
+        assert found.value == pytest.approx(after - before)
+        verdicts.append(found.verdict)
+        widths.append(found.high - found.low)
+    # 7 % of 100/s is the standard error of a rate of 200 arrivals, 10 % that of a difference of two
+    assert verdicts.count("same") >= 6
+    assert 25 < sum(widths) / len(widths) < 55
