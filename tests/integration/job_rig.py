@@ -11,6 +11,7 @@ from headway.adapters.gateway.job_ports import Durable, IdempotencyKey, JobKind,
 from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.webhooks.settings import WebhookSettings
 from headway.core.effects import Admitted, End, ErrorOut, Show
+from headway.core.errors import ConfigError
 from headway.core.evidence import EvidenceRecord, FrontMarks, WorkerMarks, evidence_record
 from headway.core.ids import ModelId, NodeId, RequestId, TenantId
 from headway.core.plans import DenoisePlan, DenoiseRow, NewDenoise
@@ -223,7 +224,11 @@ async def desk(
     painter = Painter(clock)
     opened = JobDesk(given or settings(folder), storage or StorageSettings(), painter, clock, grace_s)
     painter.record = opened.observe
-    await opened.open()
+    try:
+        await opened.open()
+    except ConfigError:
+        await opened.close()
+        raise
     opened.begin()
     try:
         yield Rig(opened, painter, folder)

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import create_engine
 from tests.integration.job_rig import MODEL, SECRET, TENANT, Rig, desk, settings
+from tests.integration.test_job_table import damage
 from tests.postgres_server import Server, postgres, server
 
 from headway.adapters.gateway.job_ports import Held, IdempotencyKey, JobQuery, KeptPicture, UsageQuery
@@ -249,6 +250,13 @@ def _spoil(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
+def _turn(path: Path) -> None:
+    """One bit of what it holds; it still reads well."""
+    body = bytearray(path.read_bytes())
+    body[-3] ^= 1
+    path.write_bytes(body)
+
+
 def _swap(path: Path) -> None:
     request = DiffusionRequest(RequestId("video_1"), TENANT, MODEL, 10, 32, 32, 8, 0)  # another seed
     row = DenoiseRow(1, 0, 3, 10, 1)
@@ -256,7 +264,7 @@ def _swap(path: Path) -> None:
     path.write_bytes(SyntheticDenoiser(DenoiserParams(0, 0.0)).run(plan).made[0].made[0].body)
 
 
-@pytest.mark.parametrize("break_it", [_spoil, _swap, Path.unlink], ids=["cut", "other steps", "gone"])
+@pytest.mark.parametrize("break_it", [_spoil, _swap, _turn, Path.unlink], ids=["cut", "other steps", "a bit", "gone"])
 def test_a_job_whose_checkpoint_cannot_be_used_begins_anew_and_says_so(
     tmp_path: Path, break_it: Callable[[Path], None]
 ) -> None:
@@ -283,6 +291,20 @@ def test_a_job_whose_checkpoint_cannot_be_used_begins_anew_and_says_so(
         assert video.body == painted(new.request)
         (used,) = await rig.durable.meters.usage(UsageQuery(TENANT, "2000-01-01", "2999-01-01"))
         assert (used.gpu_seconds, used.frames, used.requests) == (2.0, 4, 1)  # of the attempt that made it
+
+    on_desk(tmp_path, test)
+
+
+def test_an_output_that_is_damaged_is_told_and_not_given_out(tmp_path: Path) -> None:
+    # SPEC H4
+    async def test(rig: Rig) -> None:
+        await rig.jobs.create(rig.new("video_1"))
+        await rig.over("video_1")
+        (made,) = [name for name in rig.objects() if "/video-0." in name]
+        _spoil(rig.folder / "objects" / made)
+        with pytest.raises(RequestError) as caught:
+            await rig.jobs.content("video_1", TENANT, "video")
+        assert (caught.value.status, caught.value.code) == (500, "content_damaged")
 
     on_desk(tmp_path, test)
 
@@ -597,7 +619,7 @@ def test_what_is_cancelled_at_one_gateway_stops_soon_at_the_one_that_runs_it(
 
 def _checkpoints(rig: Rig) -> set[int]:
     """Those that are there: the older ones go once the table was told of the newest."""
-    return {int(name.rpartition("-")[2]) for name in rig.objects() if "/checkpoint-" in name}
+    return {int(name.rpartition("-")[2].partition(".")[0]) for name in rig.objects() if "/checkpoint-" in name}
 
 
 def test_an_orderly_end_within_a_long_step_loses_that_step_and_nothing_else(tmp_path: Path) -> None:
@@ -706,6 +728,17 @@ def test_a_shared_table_needs_shared_objects() -> None:
         objects_folder("postgresql://host/db")
 
 
+def test_a_table_that_is_damaged_is_told_in_words_at_the_start(tmp_path: Path) -> None:
+    async def nothing(_: Rig) -> None:
+        """It only has to start."""
+
+    on_desk(tmp_path, nothing)
+    for name in ("jobs", "jobs_in_line"):
+        damage(tmp_path / "jobs.db", name)
+    with pytest.raises(ConfigError, match=r"jobs\.url.*malformed"):
+        on_desk(tmp_path, nothing)
+
+
 def test_what_came_with_a_job_is_its_tenants_to_use_again(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         await rig.jobs.create(rig.new("video_1", content=Content("cat", pictures=(b"first", b"second"), form="mp4")))
@@ -724,7 +757,7 @@ def test_nothing_is_left_of_a_job_that_is_deleted_while_its_outputs_are_stored(t
         put = rig.store.put
 
         async def slowly(key: str, body: bytes) -> None:
-            if key.endswith("/video-0"):
+            if "/video-0." in key:
                 arrived.set()
                 await go_on.wait()
             await put(key, body)
@@ -752,7 +785,7 @@ def test_a_job_that_is_taken_while_its_outputs_are_stored_keeps_its_checkpoints(
         put, delete, deleted = rig.store.put, rig.store.delete, list[str]()
 
         async def slowly(key: str, body: bytes) -> None:
-            if key.endswith("/video-0"):
+            if "/video-0." in key:
                 arrived.set()
                 await go_on.wait()
             await put(key, body)
@@ -881,7 +914,7 @@ def test_a_job_that_is_cancelled_while_its_outputs_are_stored_costs_what_it_took
         arrived, go_on, put = asyncio.Event(), asyncio.Event(), rig.store.put
 
         async def slowly(key: str, body: bytes) -> None:
-            if key.endswith("/video-0"):
+            if "/video-0." in key:
                 arrived.set()
                 await go_on.wait()
             await put(key, body)
@@ -1062,7 +1095,7 @@ def test_the_evidence_of_a_job_is_closed_after_its_objects_are_stored(tmp_path: 
             put, observe = rig.store.put, rig.painter.record
 
             async def slowly(key: str, body: bytes) -> None:
-                if key.endswith(("/video-0", "/thumbnail")):
+                if "/video-0." in key or "/thumbnail." in key:
                     clock.skipped_ns += NS_PER_S // 2
                 await put(key, body)
 

@@ -1,6 +1,8 @@
 """The SQL tables do what the job table of the property tests does, on SQLite and on a PostgreSQL server (SPEC H3)."""
 
+import contextlib
 import random
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -809,6 +811,39 @@ def test_a_table_of_an_earlier_version_is_brought_up_to_date_with_its_rows(tmp_p
     found = ClientTable(database, RETENTION, 9).find("job-1", None)
     assert found is not None
     assert (found.state, found.degraded) == ("queued", None)
+    database.close()
+
+
+def test_a_table_of_a_later_version_is_refused_in_words(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    database = Database(url)
+    with database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
+    with pytest.raises(ConfigError, match="another version of Headway"):
+        Database(url)
+
+
+def damage(path: Path, table: str) -> None:
+    """Overwrite the first page of a table."""
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = opened.execute("PRAGMA page_size").fetchone()
+        (page,) = opened.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x55" * size)
+
+
+def test_a_damaged_table_is_one_that_does_not_answer(tmp_path: Path) -> None:
+    # SPEC H3: jobs wait for it; as a fault of their own they would be given up one after another
+    path = tmp_path / "jobs.db"
+    Database(f"sqlite:///{path}").close()
+    damage(path, "job_inputs")
+    database = Database(f"sqlite:///{path}")
+    with pytest.raises(CapacityError, match="does not answer") as refused:
+        ClientTable(database, RETENTION, 9).insert(new("job-1"), 0)
+    assert (refused.value.status, refused.value.code) == (503, "no_job_table")
     database.close()
 
 

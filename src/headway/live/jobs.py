@@ -20,7 +20,7 @@ from headway.adapters.storage.objects import ObjectStore
 from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.webhooks.send import Webhooks
 from headway.core.effects import WakeAt
-from headway.core.errors import CapacityError
+from headway.core.errors import CapacityError, ConfigError
 from headway.core.events import TimerFired
 from headway.core.evidence import EvidenceRecord
 from headway.core.ids import ModelId, RequestId
@@ -115,7 +115,11 @@ class JobDesk:
     async def open(self) -> None:
         """Check the object store, and free what an earlier life of this gateway had claimed. Raises ConfigError."""
         await self.store.check()
-        freed = await self._tables.ask(self._tables.lapsed.release_all)
+        try:
+            freed = await self._tables.ask(self._tables.lapsed.release_all)
+        except CapacityError as error:
+            why = getattr(error.__cause__, "orig", error)  # clients are told less
+            raise ConfigError(f"jobs.url = {self._tables.database.name} cannot be used: {why}") from error
         await self._count()
         self._begin(self.tokens.run())
         if freed:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headway.adapters.storage.keys import object_key
+from headway.adapters.storage.keys import object_key, sealed
 from headway.core.artifacts import Made
 from headway.core.job_effects import StartJob
 from headway.core.jobs import OutcomeKind
@@ -32,9 +32,9 @@ class Attempt:
         """Of the attempts of its job, from 1."""
         return self.row.attempt
 
-    def key(self, name: str) -> str:
+    def key(self, name: str, body: bytes) -> str:
         """Of an object of this attempt."""
-        return object_key(self.row.tenant, self.row.job, self.row.attempt, name)
+        return sealed(object_key(self.row.tenant, self.row.job, self.row.attempt, name), body)
 
     def device_ns(self, at_ns: Ns) -> Ns:
         """Estimated from its steps so far; the first one came without a time to compare with."""

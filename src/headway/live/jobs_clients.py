@@ -1,6 +1,7 @@
 """The gateway's durable ports (`adapters/gateway/job_ports.py`) over the job table and the object store."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -22,8 +23,8 @@ from headway.adapters.jobs.evidence import moved
 from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.places import Taken
 from headway.adapters.jobs.records import JobRecord, NewRecord
-from headway.adapters.storage.keys import job_prefix, object_key
-from headway.adapters.storage.objects import ObjectStore
+from headway.adapters.storage.keys import job_prefix, object_key, sealed
+from headway.adapters.storage.objects import DamagedObject, ObjectStore
 from headway.adapters.webhooks.send import Webhooks
 from headway.core.errors import CapacityError, RequestError
 from headway.core.evidence import EvidenceRecord
@@ -33,6 +34,8 @@ from headway.core.request import DiffusionRequest, Slo
 from headway.core.units import Ns, ns_from_s, s_from_ns
 from headway.live.jobs_table import Tables
 from headway.live.jobs_usage import TokenMeter
+
+log = logging.getLogger(__name__)
 
 Feed = Callable[[Callable[[Ns], JobEvent]], None]
 _Then = Literal["is lost", "is saved", "waits"]  # what a client's write means for a job
@@ -183,7 +186,12 @@ class ClientDesk:
         record = await self._tables.ask(lambda: self._tables.clients.find(job, tenant))
         for made in () if record is None else record.outputs:
             if (made.output.kind, made.output.index) == (kind, index):
-                body = await self._store.get(made.key)
+                try:
+                    body = await self._store.get(made.key)
+                except DamagedObject as error:
+                    log.error("job %s: %s", job, error)
+                    words = f"The {kind} of job `{job}` is damaged in the object store; it has to be made again."
+                    raise RequestError(words, status=500, code="content_damaged") from error
                 return None if body is None else Body(made.output.media_type, body)
         return None
 
@@ -199,6 +207,7 @@ class PictureDesk:
         request, stored = new.request, []
         for picture in pictures:
             key = object_key(request.tenant, request.id, 0, f"picture-{picture.index}")
+            key = sealed(key, picture.body)
             await self._store.put(key, picture.body)
             stored.append(
                 StoredOutput(

@@ -12,7 +12,7 @@ from headway.adapters.gateway.ports import TokenStream
 from headway.adapters.jobs.outputs import StoredOutput, read_json
 from headway.adapters.jobs.table import JobInput
 from headway.adapters.storage.keys import job_prefix
-from headway.adapters.storage.objects import ObjectStore
+from headway.adapters.storage.objects import DamagedObject, ObjectStore
 from headway.core.artifacts import BAD_CHECKPOINT, Made
 from headway.core.effects import Admitted, End, Show
 from headway.core.errors import CapacityError
@@ -148,7 +148,10 @@ class JobRuns:
         found = await self._tables.ask(lambda: self._tables.node.begin(row.job, row.attempt))
         if found is None:
             return Outcome("interrupted", message="others have it")
-        checkpoint = None if found.checkpoint is None or not row.begun else await self._store.get(found.checkpoint)
+        try:
+            checkpoint = None if found.checkpoint is None or not row.begun else await self._store.get(found.checkpoint)
+        except DamagedObject as error:
+            return Outcome("unfit", BAD_CHECKPOINT, str(error))
         if row.begun and checkpoint is None:
             return Outcome("unfit", BAD_CHECKPOINT, f"its checkpoint at step {row.begun} is not in the object store")
         if checkpoint is not None and found.checkpoint is not None:
@@ -229,7 +232,7 @@ class JobRuns:
 
     async def _save(self, attempt: Attempt, made: Made, began_ns: Ns) -> None:
         """Store a checkpoint. One that cannot be stored costs steps after a crash, and nothing else."""
-        row, key = attempt.row, attempt.key(f"{CHECKPOINT}{made.steps}")
+        row, key = attempt.row, attempt.key(f"{CHECKPOINT}{made.steps}", made.body)
         device_ns = attempt.device_ns(began_ns)
         try:
             await self._store.put(key, made.body)
@@ -254,7 +257,7 @@ class JobRuns:
             log.warning("job %s: no preview %d: %s", row.job, made.index, error)
 
     async def _put(self, attempt: Attempt, kind: OutputKind, made: Made, form: str) -> StoredOutput:
-        key = attempt.key(f"{kind}-{made.index}")
+        key = attempt.key(f"{kind}-{made.index}", made.body)
         await self._store.put(key, made.body)
         return StoredOutput(
             kind, made.index, media_type(made.body, form), len(made.body), key, made.seed, read_json(made.read)
@@ -291,7 +294,7 @@ class JobRuns:
         )
         stored = []
         for kind, body in kinds:
-            key = attempt.key(kind)
+            key = attempt.key(kind, body)
             await self._store.put(key, body)
             stored.append(StoredOutput(kind, 0, MEDIA_TYPE, len(body), key))
         return stored

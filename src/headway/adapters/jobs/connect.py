@@ -8,6 +8,7 @@ from typing import IO, Final, Protocol, TypeVar
 
 import alembic.command
 import alembic.config
+import alembic.util
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -68,9 +69,18 @@ class Database:
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             self.close()
             raise ConfigError(f"jobs.url = {self.name}: {error}; pip install -e '.[postgres]' in the clone") from error
+        except alembic.util.CommandError as error:
+            self.close()
+            raise ConfigError(
+                f"jobs.url = {self.name} was brought up to date by another version of Headway: {error}; start that, "
+                "or name another table"
+            ) from error
         except SQLAlchemyError as error:
             self.close()
-            raise ConfigError(f"jobs.url = {self.name} cannot be opened: {error}") from error
+            why = error.orig if isinstance(error, DBAPIError) else error
+            raise ConfigError(
+                f"jobs.url = {self.name} cannot be opened: {why}; restore the table, or name another one"
+            ) from error
 
     def _hold(self, path: Path) -> None:
         """SQLite is for one gateway: what is claimed when it starts was claimed by one that is gone."""
@@ -135,7 +145,8 @@ def plain(words: str) -> str:
 
 
 def _is_away(error: DBAPIError) -> bool:
-    return type(error.orig).__name__ in ("OperationalError", "InterfaceError")
+    """It is not there, is full or locked, or its file is damaged (what `sqlite3` calls a DatabaseError itself)."""
+    return type(error.orig).__name__ in ("OperationalError", "InterfaceError", "DatabaseError")
 
 
 def _as_sqlite(engine: Engine) -> None:

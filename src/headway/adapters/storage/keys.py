@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import zlib
 from typing import Final
 
 from headway.core.errors import RequestError
@@ -21,6 +22,17 @@ def job_prefix(tenant: str, job: str) -> str:
 def object_key(tenant: str, job: str, attempt: int, name: str) -> str:
     """One object of one attempt: an attempt that was given up overwrites nothing of the one after it."""
     return f"{job_prefix(tenant, job)}/{attempt}/{name}"
+
+
+def sealed(key: str, body: bytes) -> str:
+    """The key of an object that must come back as it was put: with the checksum of its body."""
+    return f"{key}.{zlib.crc32(body):08x}"
+
+
+def is_intact(key: str, body: bytes) -> bool:
+    """False where the key was sealed for another body. One that was not sealed tells nothing."""
+    unsealed, dot, _ = key.rpartition(".")
+    return not dot or "/" not in unsealed or sealed(unsealed, body) == key
 
 
 def _tenant(name: str) -> str:

@@ -12,6 +12,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
+from headway.adapters.storage.keys import is_intact
 from headway.adapters.storage.settings import StorageSettings
 from headway.adapters.telemetry.outages import Outage
 from headway.core.errors import CapacityError, ConfigError
@@ -23,6 +24,10 @@ log = logging.getLogger(__name__)
 
 _PROBE: Final = "probe"
 _LIST_CHUNK: Final = 500
+
+
+class DamagedObject(Exception):
+    """What lies under a key is not what was put there: a disk's fault, or a machine that lost its power."""
 
 
 class ObjectStore:
@@ -55,7 +60,8 @@ class ObjectStore:
         self.outage.answered()
 
     async def get(self, key: str) -> bytes | None:
-        """The object; None where there is none. Raises CapacityError when the store does not answer."""
+        """The object; None where there is none. Raises CapacityError when the store does not answer, DamagedObject for
+        a body that its sealed key was not made for."""
         try:
             found = bytes(await (await obstore.get_async(self._store, key)).bytes_async())
         except FileNotFoundError:
@@ -63,6 +69,8 @@ class ObjectStore:
         except (BaseError, OSError) as error:
             raise self._away(error) from error
         self.outage.answered()
+        if found is not None and not is_intact(key, found):
+            raise DamagedObject(f"{key} in {self.name} is damaged: these {len(found)} bytes were not stored there")
         return found
 
     async def delete(self, keys: Sequence[str]) -> None:

@@ -88,7 +88,7 @@ def given_to(request: DiffusionRequest, size: Size, loaded: Loaded) -> torch.Ten
         return None
     try:
         said, tensors = msgspec.json.decode(words_of(body).get(_SAID, ""), type=_Said), safetensors.torch.load(body)
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, RecursionError, SafetensorError) as error:
         raise RequestError(f"the latents of the given frames are unreadable: {error}", code=BAD_INPUT) from error
     wanted = _Said(loaded.model_hash.hex(), size.given, size.width, size.height)
     given, shape = tensors.get("latents"), family.latents_of(size.given, size)

@@ -56,6 +56,10 @@ class Row(msgspec.Struct):
         return grid if given is None else torch.cat([given, grid], 2)
 
 
+class _Header(msgspec.Struct, frozen=True):
+    words: dict[str, str] = msgspec.field(name="__metadata__")
+
+
 class BadCheckpoint(Exception):
     """A checkpoint that this engine cannot go on from."""
 
@@ -111,31 +115,24 @@ def read(request: DiffusionRequest, model: bytes, device: torch.device) -> Saved
     """Read a request's checkpoint. Raises BadCheckpoint where it is of another request, model or format."""
     try:
         words = words_of(request.checkpoint)
-    except ValueError as error:
-        raise BadCheckpoint(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise BadCheckpoint(f"unreadable ({error})") from error
     if words.get("format") != FORMAT:
         raise BadCheckpoint(f"format {words.get('format')!r}, this engine reads {FORMAT!r}")
-    if words["request"] != fingerprint(request, model):
+    if words.get("request") != fingerprint(request, model):
         raise BadCheckpoint("it is of another request or of other weights")
-    done = int(words["done"])
+    try:
+        done, plain = int(words["done"]), dict(json.loads(words["solver"]))
+        scale = float(words["guidance_scale"]) if "guidance_scale" in words else None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadCheckpoint(f"unreadable ({error})") from error
     if done != request.begun:
         raise BadCheckpoint(f"it holds {done} steps, the request has begun {request.begun}")
     tensors = safetensors.torch.load(request.checkpoint)
-    scale = words.get("guidance_scale")
-    return Saved(
-        done,
-        json.loads(words["solver"]),
-        {name: tensor.to(device) for name, tensor in tensors.items()},
-        None if scale is None else float(scale),
-    )
+    return Saved(done, plain, {name: tensor.to(device) for name, tensor in tensors.items()}, scale)
 
 
 def words_of(body: bytes) -> dict[str, str]:
-    """The metadata of safetensors bytes: a JSON header behind its length. Raises ValueError."""
-    try:
-        length = int.from_bytes(body[:8], "little")
-        header = json.loads(body[8 : 8 + length])
-        words: dict[str, str] = header["__metadata__"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"unreadable ({error})") from error
-    return words
+    """The metadata of safetensors bytes: a JSON header behind its length. Raises ValueError, RecursionError."""
+    length = int.from_bytes(body[:8], "little")
+    return msgspec.json.decode(body[8 : 8 + length], type=_Header).words

@@ -8,8 +8,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from headway.adapters.storage.keys import job_prefix, object_key
-from headway.adapters.storage.objects import ObjectStore
+from headway.adapters.storage.keys import job_prefix, object_key, sealed
+from headway.adapters.storage.objects import DamagedObject, ObjectStore
 from headway.adapters.storage.settings import StorageSettings
 from headway.core.errors import CapacityError, ConfigError, RequestError
 
@@ -45,6 +45,22 @@ def test_gives_back_what_was_put_and_nothing_after_it_was_deleted(store: ObjectS
         assert await store.get("t/job-1/1/video") == b"two"
         await store.delete(["t/job-1/1/video", "t/job-1/1/none"])
         assert await store.get("t/job-1/1/video") is None
+
+    asyncio.run(use())
+
+
+# SPEC H4
+@pytest.mark.parametrize("found", [b"", b"bod", b"bodY", b"\0\0\0\0"])
+def test_what_is_not_what_was_put_there_is_not_given_back(store: ObjectStore, found: bytes) -> None:
+    """A disk that lost its power may leave a name without its bytes."""
+
+    async def use() -> None:
+        key = sealed("damaged/job-1/1/video-0", b"body")
+        await store.put(key, b"body")
+        assert await store.get(key) == b"body"
+        await store.put(key, found)
+        with pytest.raises(DamagedObject):
+            await store.get(key)
 
     asyncio.run(use())
 

@@ -152,7 +152,7 @@ class JobDesk:
         return {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1], "has_more": page.has_more}
 
     async def image_data(self, view: JobView, origin: str) -> list[JsonObject]:
-        """Return the pictures of a completed image job, as its client wanted them."""
+        """Return the pictures of a completed image job, as its client wanted them. Raises RequestError."""
         echo = msgspec.json.decode(view.echo, type=ImageEcho)
         data: list[JsonObject] = []
         for one in (output for output in view.outputs if output.kind == "picture"):
@@ -161,8 +161,10 @@ class JobDesk:
                 data.append({"url": f"{origin}/v1/images/{view.id}/content{variant}", "seed": one.seed})
                 continue
             body = await self._jobs.content(view.id, view.tenant, "picture", one.index)
-            if body is not None:
-                data.append({"b64_json": base64.b64encode(body.body).decode(), "seed": one.seed})
+            if body is None:  # fewer pictures than were asked for would pass for all of them
+                message = f"Job `{view.id}` has no picture {one.index} any more."
+                raise RequestError(message, status=404, code="content_not_found")
+            data.append({"b64_json": base64.b64encode(body.body).decode(), "seed": one.seed})
         return data
 
 

@@ -245,6 +245,19 @@ def test_an_image_job_has_its_pictures_once_it_is_completed(by_url: bool) -> Non
     run(test)
 
 
+def test_pictures_that_are_gone_are_not_left_out_of_an_answer() -> None:
+    # SPEC H2
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.draw({"prefer": "respond-async"}, n=2)).json()["id"]
+        studio.jobs.complete(job, {("picture", k): Body("image/png", b"%d" % k) for k in range(2)})
+        del studio.jobs.bodies[job, "picture", 1]
+        reply = await studio.get(f"/v1/images/{job}")
+        assert (reply.status, reply.json()["error"]["code"]) == (404, "content_not_found")
+
+    run(test)
+
+
 def test_one_key_is_one_video() -> None:
     # SPEC H1
     async def test() -> None:
