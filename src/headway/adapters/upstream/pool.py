@@ -1,6 +1,8 @@
 """The connections to one upstream, and the calls that go over them (`gateway/relay/ports.Pool`)."""
 
 import asyncio
+import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -141,7 +143,7 @@ class UpstreamPool:
         except TimeoutError:
             reason = f"no connection within {self.settings.connect_timeout_s:g} s"
         except OSError as error:  # ssl.SSLError is one
-            reason = f"no connection: {error}"
+            reason = f"no connection: {connect_failure(error)}"
         finally:
             task = asyncio.current_task()
             assert task is not None  # it runs as one
@@ -158,3 +160,12 @@ class UpstreamPool:
             self.release(made, is_reusable=True)
         else:
             call.go(made)
+
+
+def connect_failure(error: OSError) -> str:
+    """Why no connection was made, for clients too: without the address, which the texts of the system hold."""
+    if isinstance(error, ssl.SSLError):
+        return "TLS failed"
+    if isinstance(error, socket.gaierror):
+        return "its name is not found"
+    return "none of its addresses answers" if error.errno is None else os.strerror(error.errno)
