@@ -213,11 +213,11 @@ def test_the_tables_of_a_run_tell_pictures_and_video_of_the_pools_that_make_them
 
 def test_a_run_of_pictures_shows_queues_and_device_time_in_place_of_tokens(tmp_path: Path) -> None:
     made = [end(f"img-{place}", 10.0 * place, 30.0, has_tokens=False) for place in range(COUNT)]
-    # Two replicas of two devices each began, one of them late: a second of each device was held between them.
-    use = PoolUse(replicas=2, devices=4, busy=0.5, device_hours=4 / 3600)
+    # Two replicas of two devices each began, one of them half a second late.
+    use = PoolUse(replicas=2, devices=4, busy=0.5, device_hours=3 / 3600)
     summary = read_summary(write(tmp_path / "a", made, pool_use={"flux": use}))
     shown = run_table(summary)
-    assert "devices    2.0 s of work, 0.05 s for each that completed" in shown
+    assert "devices    1.5 s of work, 0.04 s for each that completed" in shown
     assert [line.split()[0] for line in shown.splitlines() if "30.00" in line] == ["e2e"]
     assert "queues" in shown
     assert "images" not in shown  # nobody told how many came
