@@ -1,7 +1,6 @@
 """Refuse before the prefill what the calibrated forecast says cannot keep its SLO (SPEC A7, A7b)."""
 
 from collections.abc import Sequence
-from math import ceil
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -14,6 +13,7 @@ from headway.core.reports import AdmissionFigures
 from headway.core.request import DiffusionRequest, LlmRequest, Request, Slo
 from headway.core.units import NS_PER_S, Ns, s_from_ns
 from headway.sched.admission.calibration import Calibration, CalibrationParams, Promise, Share
+from headway.sched.admission.fewer_steps import steps_that_fit
 from headway.sched.admission.protocol import Began, Considered, Heard, Load, Over, Prediction, Verdict
 
 _DRAW: Final = 7  # place of this policy's draw among those of a request
@@ -59,13 +59,13 @@ class Predictive:
         `confidence_min`: a forecast below it refuses nobody. `idle_margin`: an idle replica is refused only to what
         would be late if all went so many times faster than forecast: a wrong forecast locks nobody out.
         `shadow_share`: of the refusals, run all the same to judge them (a keyed draw). `degrade_tokens_min` and
-        `degrade_steps_share` of the denoise steps: what `degrade` leaves at least. `scale_share`: of the SLO that the
-        wait may take before more replicas are asked for, at most every `scale_interval_s`. `retry_after_ms`: told when
-        no forecast says how long. `seed` is part of every draw.
+        `degrade_steps_share` of the denoise steps: what `degrade` leaves at least. `degrade_margin`: fewer steps are
+        chosen to be in time though all goes so many times slower, as a picture that is late is lost whole.
+        `scale_share`: of the SLO that the wait may take before more replicas are asked for, at most every
+        `scale_interval_s`. `retry_after_ms`: told when no forecast says how long. `seed` is part of every draw.
 
-        Calibration: `quantile` to begin with, moved by `quantile_step` per judged refusal towards
-        `false_reject_target` within `quantile_min` and `quantile_max`; a forecast counts as it is before `samples_min`
-        answers, of which the last `window` count.
+        Calibration: `quantile`, moved by `quantile_step` per judged refusal towards `false_reject_target`, within
+        its two bounds; a forecast counts as it is before `samples_min` answers, of which the last `window` count.
         """
 
         queue_max: Annotated[int, msgspec.Meta(ge=0)] = 1024
@@ -75,6 +75,7 @@ class Predictive:
         shadow_share: Share = 0.02
         degrade_tokens_min: Annotated[int, msgspec.Meta(ge=1)] = 16
         degrade_steps_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+        degrade_margin: Annotated[float, msgspec.Meta(ge=1)] = 1.25
         scale_share: Annotated[float, msgspec.Meta(gt=0)] = 0.5
         scale_interval_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
         retry_after_ms: Annotated[int, msgspec.Meta(ge=1)] = 1000
@@ -168,8 +169,8 @@ class Predictive:
         step_s = load.denoise_step_seconds * slower * min(1.0, request.strength)  # an edit skips its share of them
         if step_s <= 0 or "steps" not in request.allow_degrade:
             return None
-        fits = request.steps - ceil((late.bound - late.left) / step_s)
-        if fits <= request.begun or fits < self._params.degrade_steps_share * request.steps:
+        fits = steps_that_fit(request, late.bound, late.left, step_s, self._params)
+        if fits is None:
             return None
         return Verdict("degrade", f"{late.said(self._quantile(request))}; {fits} steps fit", left=(("steps", fits),))
 
