@@ -70,7 +70,7 @@ class ObjectStore:
             raise self._away(error) from error
         self.outage.answered()
         if found is not None and not is_intact(key, found):
-            raise DamagedObject(f"{key} in {self.name} is damaged: these {len(found)} bytes were not stored there")
+            raise DamagedObject(f"{key} is damaged: these {len(found)} bytes were not stored there")
         return found
 
     async def delete(self, keys: Sequence[str]) -> None:

@@ -59,8 +59,9 @@ def test_what_is_not_what_was_put_there_is_not_given_back(store: ObjectStore, fo
         await store.put(key, b"body")
         assert await store.get(key) == b"body"
         await store.put(key, found)
-        with pytest.raises(DamagedObject):
+        with pytest.raises(DamagedObject) as caught:
             await store.get(key)
+        assert store.name not in str(caught.value)  # a job's client reads it as the reason of its restart
 
     asyncio.run(use())
 
