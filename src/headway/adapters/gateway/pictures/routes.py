@@ -10,7 +10,7 @@ from headway.adapters.gateway.caller import Caller, RequestIndex
 from headway.adapters.gateway.door import Door
 from headway.adapters.gateway.errors import Headers
 from headway.adapters.gateway.exchange import Exchange
-from headway.adapters.gateway.job_ports import Created, Durable, JobKind, JobQuery, JobView, Meters
+from headway.adapters.gateway.job_ports import Created, Durable, JobKind, JobQuery, JobView, Meters, OutputKind
 from headway.adapters.gateway.parse import parse_body
 from headway.adapters.gateway.pictures.bodies import Read, digest, idempotency, origin, read, replayed, wants_job
 from headway.adapters.gateway.pictures.checks import Files
@@ -136,8 +136,7 @@ class PictureRoutes:
         return endpoint
 
     async def _picture(self, exchange: Exchange, job: str) -> None:
-        variant = number_asked(exchange, "variant", 0, 0, 9)
-        body = await self._desk.content("image", job, self._door.tenant(exchange), "picture", variant)
+        body = await self._desk.content("image", job, self._door.tenant(exchange), *_picture_asked(exchange))
         await give(exchange, body)
 
     async def _get_image(self, exchange: Exchange, job: str) -> None:
@@ -278,3 +277,10 @@ async def _polled(
 
 async def _json(exchange: Exchange, found: JsonObject, status: int = 200) -> None:
     await exchange.respond(status, msgspec.json.encode(found))
+
+
+def _picture_asked(exchange: Exchange) -> tuple[OutputKind, int]:
+    """The k-th picture (`variant=k`), or a preview of a job (`variant=preview&index=k`). Raises RequestError."""
+    if exchange.query.get("variant", [""])[-1] == "preview":
+        return "preview", number_asked(exchange, "index", 0, 0, 99)
+    return "picture", number_asked(exchange, "variant", 0, 0, 9)

@@ -245,6 +245,22 @@ def test_an_image_job_has_its_pictures_once_it_is_completed(by_url: bool) -> Non
     run(test)
 
 
+def test_previews_of_an_image_job_are_given_as_those_of_a_video() -> None:  # SPEC H1: what `outputs` lists can be had
+    async def test() -> None:
+        studio = Studio()
+        job = (await studio.draw({"prefer": "respond-async"})).json()["id"]
+        made = {("picture", 0): b"all", ("preview", 0): b"half", ("preview", 1): b"most"}
+        studio.jobs.complete(job, {key: Body("image/png", body) for key, body in made.items()})
+        for (kind, index), body in made.items():
+            query = f"?variant=preview&index={index}" if kind == "preview" else ""
+            assert (await studio.get(f"/v1/images/{job}/content{query}")).body == body
+        assert (await studio.get(f"/v1/images/{job}/content?variant=preview&index=2")).status == 404
+        for wrong in ("variant=preview&index=x", "variant=previews", "variant=10"):
+            assert (await studio.get(f"/v1/images/{job}/content?{wrong}")).status == 400
+
+    run(test)
+
+
 def test_pictures_that_are_gone_are_not_left_out_of_an_answer() -> None:
     # SPEC H2
     async def test() -> None:
