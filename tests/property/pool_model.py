@@ -67,23 +67,28 @@ class PlainPool:
                 del self.fences[block]
                 (self.idle if block in self.cached else self.free).append(block)
 
-    def find(self, key: bytes) -> Content | None:
+    def find(self, key: bytes, parent: Content | bytes) -> Content | None:
         """By looking at every block."""
-        return next((content for content in self.cached.values() if content.key == key), None)
+        for content in self.cached.values():
+            if content.key == key and (content.parent is parent or content.parent == parent):
+                return content
+        return None
 
     def alive(self, content: Content) -> bool:
         """It is in the cache."""
         return self.cached.get(content.block) is content
+
+    def has_parent(self, content: Content) -> bool:
+        """What it hangs on is in the cache."""
+        return not isinstance(content.parent, Content) or self.alive(content.parent)
 
     def match(self, root: bytes, keys: list[bytes], tokens: list[bytes], step: int) -> list[int]:
         """Walk from the root."""
         hits: list[int] = []
         parent: Content | bytes = root
         for key, part in zip(keys, tokens, strict=True):
-            content = self.find(key)
+            content = self.find(key, parent)
             if content is None or content.tokens != part or content.step >= step:
-                break
-            if content.parent is not parent and content.parent != parent:
                 break
             hits.append(content.block)
             parent = content
@@ -95,12 +100,11 @@ class PlainPool:
         """None: the chain is cached no further."""
         if parent is None or (isinstance(parent, Content) and not self.alive(parent)):
             return None
-        other = self.find(key)
+        other = self.find(key, parent)
         if other is not None:
-            if other.tokens == tokens and (other.parent is parent or other.parent == parent):
-                return other
-            if not isinstance(other.parent, Content) or self.alive(other.parent):
-                return None
+            return other if other.tokens == tokens else None
+        orphans = [one for one in self.cached.values() if one.key == key and not self.has_parent(one)]
+        for other in sorted(orphans, key=lambda one: one.block):
             del self.cached[other.block]
             if other.block in self.idle:
                 self.idle.remove(other.block)

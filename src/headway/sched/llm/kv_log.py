@@ -4,7 +4,7 @@ Every stride-th block of a chain only (core.blockhash.known_stride), and bounded
 that was emptied, is followed by a snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -46,6 +46,20 @@ class KvLog:
             if self._counted > 2 * CHANGES_MAX:
                 self._shorten()
 
+    def untell(
+        self, blocks: Sequence[int], keys: Sequence[bytes], first: int, places: range, gone: list[bytes]
+    ) -> None:
+        """Those at `places` of a run, which begins at `first` of its chain, left the index: the hashes of the told ones
+        to `gone`, the last first."""
+        stride, told = self._stride, self.told
+        if stride == 1:
+            gone += keys[places.start : places.stop][::-1]
+            return
+        for place in reversed(range(places.start + (-first - places.start - 1) % stride, places.stop, stride)):
+            if told[blocks[place]]:
+                told[blocks[place]] = 0
+                gone.append(keys[place])
+
     def removed(self, keys: Sequence[bytes]) -> None:
         """These left, and their blocks are not `told` any more."""
         if not self._is_reset:
@@ -79,13 +93,13 @@ class KvLog:
         self._entries, self._counted = [], 0
         self._is_reset = True
 
-    def take(self, hashes: Sequence[bytes], *, everything: bool) -> KvEvents:
+    def take(self, hash_of: Callable[[int], bytes], *, everything: bool) -> KvEvents:
         """Return the changes since the last call, or (asked, or when they are lost) what the index holds."""
         changes = self._changes()
         is_reset = everything or self._is_reset or len(changes) > CHANGES_MAX
         self._entries, self._counted, self._is_reset = [], 0, False
         if is_reset:
-            held = (hashes[block] for block, told in enumerate(self.told) if told)
+            held = (hash_of(block) for block, told in enumerate(self.told) if told)
             return KvEvents(tuple(islice(held, SNAPSHOT_MAX)), (), True)
         return KvEvents(*_sides(changes))
 

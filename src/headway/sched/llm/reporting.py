@@ -117,7 +117,7 @@ class Reporting(Lending):
     def take_kv_events(self, *, everything: bool) -> KvEvents:
         """What entered and left the prefix index since the last call; `everything`: what it holds."""
         pool = self.state.pool
-        return pool.log.take(pool.index.key, everything=everything)
+        return pool.log.take(pool.index.key_of, everything=everything)
 
     def take_decisions(self) -> list[Decision]:
         """Decisions since the last call; none in steady decode (SPEC L-3)."""

@@ -23,7 +23,7 @@ def fill(pool: BlockPool, start: int, blocks: int) -> tuple[tuple[bytes, ...], l
 
 
 def take(pool: BlockPool, *, everything: bool = False) -> KvEvents:
-    return pool.log.take(pool.index.key, everything=everything)
+    return pool.log.take(pool.index.key_of, everything=everything)
 
 
 def fresh(blocks: int = 32) -> BlockPool:

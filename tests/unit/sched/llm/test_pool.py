@@ -223,13 +223,26 @@ def test_a_run_registers_what_one_by_one_would(known: int) -> None:
 
 def test_a_run_that_meets_a_collision_is_cached_no_further() -> None:
     pool = BlockPool(12, SIZE)
-    fill(pool, some(9))
-    keys = [*block_hashes(ROOT, some(1, 2), SIZE), *block_hashes(ROOT, some(9), SIZE), b"z" * 16]
-    epoch = pool.epoch
+    fill(pool, some(1, 2))
+    parent = hits(pool, some(1, 2))[-1]
+    assert put(pool, b"y" * 16, some(1, 2, 9), pool.uid[parent]) != BROKEN
+    keys = [*block_hashes(ROOT, some(1, 2), SIZE), b"y" * 16, b"z" * 16]
     assert pool.register_run(pool.take(4), keys, raw(some(1, 2, 3, 4)), range(4), ROOT, 5) == BROKEN
     assert len(hits(pool, some(1, 2), step=6)) == 2
-    assert (pool.last_registered, pool.epoch > epoch) == (5, True)
     assert b"z" * 16 not in dict(pool.index.items())
+
+
+def test_contents_of_one_hash_and_two_parents_are_told_apart() -> None:
+    pool = BlockPool(12, SIZE)
+    first, second = [*block_hashes(ROOT, some(1), SIZE), b"y" * 16], [*block_hashes(ROOT, some(2), SIZE), b"y" * 16]
+    one, two = pool.take(2), pool.take(2)
+    assert pool.register_run(one, first, raw(some(1, 3)), range(2), ROOT, 1) != BROKEN
+    assert pool.register_run(two, second, raw(some(2, 3)), range(2), ROOT, 1) != BROKEN
+    assert pool.match(ROOT, first, raw(some(1, 3)), 2, 2) == one
+    assert pool.match(ROOT, second, raw(some(2, 3)), 2, 2) == two
+    pool.drop(one, 1, 1)
+    pool.take(9)
+    assert pool.match(ROOT, second, raw(some(2, 3)), 2, 2) == two
 
 
 def test_an_orphan_gives_way_to_the_same_content_under_a_new_parent() -> None:

@@ -19,17 +19,32 @@ def is_whole(pool: BlockPool, owned: list[list[int]], reserved: int) -> bool:
     every, free, cached = range(pool.size), pool.free, list(pool.lru)
     refs = Counter(block for table in owned for block in table)
     fenced = [block for block in every if pool.state[block] < 0]
-    known = {block for _, block in pool.index.items()}
+    known = {block for block in every if pool.uid[block]}
     return (
         all(max(pool.state[block], 0) == refs[block] for block in every)
         and sorted([*free, *cached, *fenced, *refs]) == list(every)
         and (pool.fenced, pool.reserved) == (len(fenced), reserved)
         and pool.available >= 0
-        and sorted(known) == [block for block in every if pool.uid[block]]
+        and _finds(pool, known)
         and not any(pool.uid[block] for block in free)
         and all(pool.uid[block] for block in cached)
         and not any(pool.log.told[block] and not pool.uid[block] for block in every)
     )
+
+
+def _finds(pool: BlockPool, known: set[int]) -> bool:
+    """Each content has a place in its run; those without one before them there, and no others, are found by hash."""
+    index, listed, lost = pool.index, set(), 0
+    for block in known:
+        run, place = index._run[block], pool.uid[block] // BLOCKS - index._run[block].serial
+        if not 0 <= place < len(run.blocks) or (run.serial + place) * BLOCKS + run.blocks[place] != pool.uid[block]:
+            return False
+        if place and pool.uid[run.blocks[place - 1]] == (run.serial + place - 1) * BLOCKS + run.blocks[place - 1]:
+            continue
+        listed.add((run.keys[place], block))
+        lost += place > 0 or not index.is_alive(run.parent)
+    entries = {(key, block) for home in index._dicts for key, block in home.items()}
+    return (entries, lost) == (listed, index._lost)
 
 
 def a_world(rng: random.Random) -> tuple[BlockPool, list[list[int]]]:
