@@ -57,7 +57,7 @@ class Watched(Churn):
         self.now += 1
         event = done(self.now, tuple(Stopped(seq) for seq in self.ends.pop(self.now, ()) if seq in self.system.seqs))
         pool, tables, pauses = machine.state.pool, self.tables(), self.pause_ns
-        evicted, last = pool.evicted, pool.index._last_uid
+        evicted, last = pool.evicted, pool.index._last
         before = page_faults(), clock()
         machine.step_done(event)
         folded = clock(), page_faults()
@@ -74,7 +74,7 @@ class Watched(Churn):
             "chunks": len(plan.chunks),
             "joined": len(plan.join),
             "granted": len(plan.grant),
-            "entered": (pool.index._last_uid - last) // pool.size,
+            "entered": pool.index._last - last,
             "evicted": pool.evicted - evicted,
             "grown": sum(max(0, now - then) for now, then in zip(self.tables(), tables, strict=True)),
             "gc_us": (self.pause_ns - pauses) // 1000,

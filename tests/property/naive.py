@@ -559,7 +559,7 @@ class NaiveScheduler:
         else:
             seq.computed = len(hits) * self.size
             if hits:
-                seq.cached, seq.parent = len(hits), self.pool.uid[hits[-1]]
+                seq.cached, seq.parent = len(hits), self.pool.index.identity(hits[-1])
         if self.order == "lpm":
             oldest = min(self.waiting, key=self.wait_key)
             if oldest is not seq:

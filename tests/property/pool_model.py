@@ -156,7 +156,7 @@ class PoolDriver:
         table = hits + fresh
         self.tables.append(table)
         self.hits += len(hits)
-        parent: Identity = pool.uid[hits[-1]] if hits else root
+        parent: Identity = pool.index.identity(hits[-1]) if hits else root
         above: Content | bytes | None = plain.cached[hits[-1]] if hits else root
         at = len(hits)
         while at < len(parts):
@@ -221,7 +221,7 @@ class PoolDriver:
         assert list(pool.lru) == plain.idle
         assert [max(place, 0) for place in pool.state] == [plain.refs[block] for block in range(pool.size)]
         assert {block: -place for block, place in enumerate(pool.state) if place < 0} == plain.fences
-        assert {block for block in range(pool.size) if pool.uid[block]} == set(plain.cached)
+        assert {block for block in range(pool.size) if pool.runs[block] is not None} == set(plain.cached)
 
     def drain(self) -> None:
         """Everybody leaves: nothing leaks."""

@@ -95,7 +95,7 @@ def _start(m: MachineState, draft: Draft, seq: Seq, hits: list[int]) -> None:
     else:
         seq.computed = len(hits) * m.block_size
         if hits:
-            seq.cached, seq.parent = len(hits), m.pool.uid[hits[-1]]
+            seq.cached, seq.parent = len(hits), m.pool.index.identity(hits[-1])
         if seq.hashes and not seq.preemptions:
             seq.hit_tokens = seq.computed
             m.prefix_hits += seq.computed

@@ -20,23 +20,24 @@ class KvLog:
     asked for."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
-        # By block, not 0: its content is in the index, and routers know or will know it.
-        self.told: bytearray | list[int] = bytearray(blocks)
+        self._marks = bytearray(blocks)
+        # By block, true: its content is in the index, and routers know or will know it.
+        self.told: Sequence[object] = self._marks
         self._stride = known_stride(block_size)
         self._entries: list[tuple[Sequence[bytes], bool]] = []  # hashes that entered, or left, in order
         self._counted = 0  # hashes in them
         self._is_reset = True
 
-    def follow(self, uid: list[int]) -> None:
-        """Where routers know every block, those are told that are in the index: their `uid` is not 0."""
+    def follow(self, runs: Sequence[object]) -> None:
+        """Where routers know every block, those are told that are in the index: `runs` has something for them."""
         if self._stride == 1:
-            self.told = uid
+            self.told = runs
 
     def stored(self, table: Sequence[int], keys: Sequence[bytes], start: int, stop: int) -> None:
         """The blocks from place `start` to before `stop` of a chain entered the index."""
         stride = self._stride
         if stride > 1:
-            told, start = self.told, start + (-start - 1) % stride
+            told, start = self._marks, start + (-start - 1) % stride
             for block in table[start:stop:stride]:
                 told[block] = 1
         if not self._is_reset:
@@ -51,7 +52,7 @@ class KvLog:
     ) -> None:
         """Those at `places` of a run, which begins at `first` of its chain, left the index: the hashes of the told ones
         to `gone`, the last first."""
-        stride, told = self._stride, self.told
+        stride, told = self._stride, self._marks
         if stride == 1:
             gone += keys[places.start : places.stop][::-1]
             return
@@ -71,7 +72,7 @@ class KvLog:
     def reset(self) -> None:
         """The index is empty."""
         if self._stride > 1:
-            self.told = bytearray(len(self.told))
+            self._marks = self.told = bytearray(len(self.told))
         self._forget()
 
     def _shorten(self) -> None:

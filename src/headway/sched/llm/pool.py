@@ -31,7 +31,7 @@ class BlockPool:
         self.epoch = 0  # grows whenever an admission that failed might succeed
         self.log = KvLog(size, block_size)
         self.index = PrefixIndex(size, block_size, self.log)
-        self.uid, self.width = self.index.uid, self.index.width
+        self.runs, self.width = self.index.runs, self.index.width
         self.last_registered = 0
 
     @property
@@ -77,7 +77,7 @@ class BlockPool:
             self.fenced -= 1
             references = 0
         elif not references:
-            if not self.uid[block]:
+            if self.runs[block] is None:
                 raise InvariantError(f"block {block} is free and cannot be shared")
             self.lru.remove(block)
         self.state[block] = references + 1
@@ -130,25 +130,25 @@ class BlockPool:
         if blocks is None:
             return
         self.epoch += 1
-        state, uid, back = self.state, self.uid, -step
+        state, runs, back = self.state, self.runs, -step
         cached, blank = [], []
         for block in blocks:
             if state[block] == back:  # else it is shared again, or in the list twice because it was for a while
                 state[block] = 0
-                if uid[block]:
-                    cached.append(block)
-                else:
+                if runs[block] is None:
                     blank.append(block)
+                else:
+                    cached.append(block)
         self.fenced -= len(cached) + len(blank)
         self.lru.extend(cached)
         self.free += blank
 
     def _free(self, blocks: list[int]) -> None:
-        uid = self.uid
-        cached = [block for block in blocks if uid[block]]
+        runs = self.runs
+        cached = [block for block in blocks if runs[block] is not None]
         self.lru.extend(cached)
         if len(cached) < len(blocks):
-            self.free += [block for block in blocks if not uid[block]]
+            self.free += [block for block in blocks if runs[block] is None]
 
     def set_reserve(self, change: int) -> None:
         """Add to (or return from) what is set aside for requests that may not be preempted again."""
@@ -164,13 +164,13 @@ class BlockPool:
     ) -> int:
         """Offer the blocks of `span` in a row; return the identity of the last content, or BROKEN."""
         index = self.index
-        uid = index.offer_run(table, keys, raw, span, parent, step)
+        content = index.offer_run(table, keys, raw, span, parent, step)
         if index.orphans:
             self._free_orphans()
         if index.added:
             self.last_registered = step
             self.epoch += 1
-        return uid
+        return content
 
     def _free_orphans(self) -> None:
         """They lost their content; nobody's go back to the free ones."""
@@ -214,7 +214,7 @@ class BlockPool:
                 f"fenced {self.fenced} for {len(fenced)}, reserved {self.reserved} for {reserved}, "
                 f"available {self.available}"
             )
-        known = set(compress(range(self.size), self.uid))
+        known = set(compress(range(self.size), self.runs))
         if not self.index.is_whole():
             raise InvariantError("the prefix index does not agree with the blocks")
         if not known.isdisjoint(self.free) or not known.issuperset(cached):

@@ -6,7 +6,6 @@ hashes, of which each costs 0.3 to 0.5 us at 900,000 blocks: it is memory that n
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
 from typing import Final
 
 import msgspec
@@ -15,17 +14,18 @@ from headway.sched.llm.kv_log import KvLog
 
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
 TOKEN_BYTES: Final = 4
-Identity = int | bytes  # of the content before a block: a uid, or the cache root at the start
+Identity = int | bytes  # of the content before a block: a number, or the cache root at the start
 
 SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that is at most so many times longer
 # The insert that makes a dict of 900,000 hashes grow takes 26 ms, and it grows even at a steady size, because deleted
 # entries use it up. Dicts of this size take 0.1 ms at most (of 8,192: 0.5), but fill up together: a step may meet
 # several.
 HOME_BLOCKS: Final = 1024
+RUN_MAX: Final = 64  # blocks; to find one in its run takes up to 0.5 us
 _BYTE: Final = 256
 
 
-class _Run(msgspec.Struct, gc=False):
+class Run(msgspec.Struct, gc=False):
     """Contents that were offered together, each the parent of the next."""
 
     raw: bytes  # their tokens, TOKEN_BYTES each
@@ -34,16 +34,13 @@ class _Run(msgspec.Struct, gc=False):
     parent: Identity  # of the first
     serial: int  # of the first; they are numbered in a row
     first: int  # its place in the chain
-    blocks: tuple[int, ...]  # as offered; one that holds something else by now has another serial
+    blocks: tuple[int, ...]  # as offered; some may hold something else by now
     keys: tuple[bytes, ...]  # their hashes
     stop: int  # place of the first that left; how many there are, if none did
     hung: dict[int, int] | None = None  # place in the run -> contents of other runs whose parent it is
 
 
-_NOTHING: Final = _Run(b"", 0, 0, b"", 0, 0, (), (), 0)
-
-
-def _alike(run: _Run, place: int, hashes: tuple[bytes, ...]) -> int:
+def _alike(run: Run, place: int, hashes: tuple[bytes, ...]) -> int:
     """How many contents from `place` on, which is there, surely are there and have these hashes."""
     if place >= run.stop:  # some before it left, so that some after it may have
         return 1
@@ -57,38 +54,51 @@ def _alike(run: _Run, place: int, hashes: tuple[bytes, ...]) -> int:
 class PrefixIndex:
     """A hash only finds; tokens and the identity of the content before decide, so a chain is exact by induction.
 
-    A uid is never used twice and names its block: `uid % blocks`.
+    An identity is never used twice and names its block: `identity % blocks`.
     """
 
     def __init__(self, blocks: int, block_size: int, log: KvLog) -> None:
         self.width = TOKEN_BYTES * block_size
-        self.uid = [0] * blocks  # identity of a block's content; 0: not in the index
+        self.runs: list[Run | None] = [None] * blocks  # by block, of what it holds; None: nothing in the index
         self.added = False  # something entered with the last offer
         self.evicted = 0  # and left
         self.orphans: list[int] = []  # blocks that lost their content to a new offer of the same
         self._log = log
-        log.follow(self.uid)
-        self._run = [_NOTHING] * blocks  # what it was offered with last
+        log.follow(self.runs)
         # By hash: first of a run, or without a parent. More than one block only after a collision.
-        self._dicts: list[dict[bytes, int | tuple[int, ...]]] = [{} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))]
+        self._dicts: list[dict[bytes, int | tuple[int, ...]]] = [
+            {} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))
+        ]
         self._homes = [self._dicts[first % len(self._dicts)] for first in range(_BYTE)]  # by first byte of the hash
         self._lost = 0  # contents whose parent left
-        self._blocks = self._last_uid = blocks
+        self._last = 0  # serial of the content that entered last
+        self._blocks = blocks
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Hashes and blocks. O(blocks)."""
-        for block, uid in enumerate(self.uid):
-            if uid:
-                yield self.key_of(block), block
+        for block, run in enumerate(self.runs):
+            if run is not None:
+                yield run.keys[run.blocks.index(block)], block
 
     def key_of(self, block: int) -> bytes:
-        """Hash of what `block` holds; it is in the index."""
-        run = self._run[block]
-        return run.keys[self.uid[block] // self._blocks - run.serial]
+        """Hash of what `block` holds, which must be in the index."""
+        run = self.runs[block]
+        assert run is not None
+        return run.keys[run.blocks.index(block)]
+
+    def identity(self, block: int) -> int:
+        """Of what `block` holds, which must be in the index."""
+        run = self.runs[block]
+        assert run is not None
+        return (run.serial + run.blocks.index(block)) * self._blocks + block
 
     def is_alive(self, content: Identity) -> bool:
         """A content that left the index can never be reached again, nor can what hangs on it."""
-        return isinstance(content, bytes) or self.uid[content % self._blocks] == content
+        if isinstance(content, bytes):
+            return True
+        serial, block = divmod(content, self._blocks)
+        run = self.runs[block]
+        return run is not None and 0 <= serial - run.serial < len(run.blocks)
 
     def match(self, root: bytes, hashes: Sequence[bytes], raw: bytes, limit: int, step: int) -> list[int]:
         """Return the longest run of leading blocks whose content steps before `step` have written."""
@@ -102,7 +112,9 @@ class PrefixIndex:
             block = self._child(parent, asked[at])
             if block < 0:
                 break
-            run, place = self._run[block], self.uid[block] // self._blocks - self._run[block].serial
+            run = self.runs[block]
+            assert run is not None
+            place = run.blocks.index(block)
             if run.step >= step:
                 break
             alike = _alike(run, place, asked[at:])
@@ -113,19 +125,18 @@ class PrefixIndex:
             if not alike:
                 break
             hits += run.blocks[place : place + alike]
-            parent = self.uid[hits[-1]]
+            parent = self.identity(hits[-1])
         return hits
 
     def _child(self, parent: Identity, key: bytes) -> int:
         """The block that holds what has this hash and this parent, which is alive; -1 if none does."""
-        uids, size = self.uid, self._blocks
         if isinstance(parent, int):
-            block = parent % size
-            run = self._run[block]
-            place = parent // size - run.serial + 1
-            if place < len(run.keys) and run.keys[place] == key:
+            serial, block = divmod(parent, self._blocks)
+            run = self.runs[block]
+            place = 0 if run is None else serial - run.serial + 1
+            if run is not None and place < len(run.keys) and run.keys[place] == key:
                 after = run.blocks[place]
-                if uids[after] == parent - block + size + after:
+                if self.runs[after] is run:
                     return after
         for block in self._listed(key):
             if self._above(block) == parent:
@@ -134,9 +145,10 @@ class PrefixIndex:
 
     def _above(self, block: int) -> Identity:
         """Identity of the content before that of `block`."""
-        run, serial = self._run[block], self.uid[block] // self._blocks
-        place = serial - run.serial
-        return (serial - 1) * self._blocks + run.blocks[place - 1] if place else run.parent
+        run = self.runs[block]
+        assert run is not None
+        place = run.blocks.index(block)
+        return (run.serial + place - 1) * self._blocks + run.blocks[place - 1] if place else run.parent
 
     def offer_run(
         self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
@@ -154,35 +166,41 @@ class PrefixIndex:
                 parent = known
                 place += 1
                 continue
-            end = place + 1
-            last = stop if self.is_alive(parent) else end  # it may have been displaced just now
-            while end < last and not self.uid[table[end]] and not (self._lost and self._orphans(keys[end])):
-                end += 1
+            end = self._enter_until(table, keys, place, stop) if self.is_alive(parent) else place + 1
             parent = self._enter(table, keys, raw, range(place, end), parent, step)
             place = end
         return parent if isinstance(parent, int) else BROKEN
+
+    def _enter_until(self, table: Sequence[int], keys: Sequence[bytes], place: int, stop: int) -> int:
+        """Where those end that enter together with the one at `place`: they can meet nothing, as their parent is new."""
+        stop = min(stop, place + RUN_MAX)
+        known = [at for at, block in enumerate(table[place + 1 : stop], place + 1) if self.runs[block] is not None]
+        if known:
+            stop = known[0]
+        if self._lost:
+            return next((at for at in range(place + 1, stop) if self._orphans(keys[at])), stop)
+        return stop
 
     def _enter(
         self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
     ) -> int:
         """New contents; return the identity of the last."""
-        uids, runs, size, uid = self.uid, self._run, self._blocks, self._last_uid
-        first, begin, length = span.start, span.start * self.width, len(span) * self.width
-        serial, blocks, hashes = uid // size + 1, tuple(table[first : span.stop]), tuple(keys[first : span.stop])
+        first, count, serial, runs = span.start, len(span), self._last + 1, self.runs
+        begin, length = first * self.width, count * self.width
+        blocks, hashes = tuple(table[first : span.stop]), tuple(keys[first : span.stop])
         if len(raw) <= SHARED_MAX * length:
-            run = _Run(raw, 0, step, parent, serial, first, blocks, hashes, len(span))  # a copy reads cold memory
+            run = Run(raw, 0, step, parent, serial, first, blocks, hashes, count)  # a copy reads cold memory
         else:
             part = raw[begin : begin + length]
-            run = _Run(part, begin, step, parent, serial, first, blocks, hashes, len(span))
+            run = Run(part, begin, step, parent, serial, first, blocks, hashes, count)
         self._list(hashes[0], blocks[0])
         self._hang(parent, 1)
         for block in blocks:
-            uid += size
-            uids[block] = uid + block
             runs[block] = run
-        self._last_uid, self.added = uid, True
+        self._last += count
+        self.added = True
         self._log.stored(table, keys, first, span.stop)
-        return uid + blocks[-1]
+        return self._last * self._blocks + blocks[-1]
 
     def _hang(self, parent: Identity, change: int) -> None:
         """One more, or one less, of the contents that begin a run has this parent."""
@@ -191,7 +209,8 @@ class PrefixIndex:
         if not self.is_alive(parent):
             self._lost += change
             return
-        run = self._run[parent % self._blocks]
+        run = self.runs[parent % self._blocks]
+        assert run is not None
         place = parent // self._blocks - run.serial
         if run.hung is None:
             run.hung = {}
@@ -221,13 +240,14 @@ class PrefixIndex:
         """Return the identity under which a content is known already, or BROKEN; 0 when it may enter in `block`."""
         other = self._child(parent, key)
         if other >= 0:
-            run, end = self._run[other], start + self.width
+            run, end = self.runs[other], start + self.width
+            assert run is not None
             same = run.raw[start - run.start : end - run.start] == raw[start:end]
-            return self.uid[other] if same else BROKEN  # a collision; the one that is there stays
+            return self.identity(other) if same else BROKEN  # a collision; the one that is there stays
         if self._lost and (orphans := self._orphans(key)):
             self.orphans += orphans
             self.forget(orphans)
-        return BROKEN if self.uid[block] else 0
+        return 0 if self.runs[block] is None else BROKEN
 
     def _orphans(self, key: bytes) -> list[int]:
         """Contents of this hash whose parent left before them: no walk finds them."""
@@ -238,7 +258,8 @@ class PrefixIndex:
         leaving, gone = tuple(blocks), list[bytes]()
         at, many = 0, len(leaving)
         while at < many:
-            run = self._run[leaving[at]]
+            run = self.runs[leaving[at]]
+            assert run is not None
             count = min(run.stop, many - at)
             if count and leaving[at : at + count] == run.blocks[run.stop - count : run.stop][::-1]:
                 self._forget_last(run, count, gone)
@@ -250,12 +271,12 @@ class PrefixIndex:
         if gone:
             self._log.removed(gone)
 
-    def _forget_last(self, run: _Run, count: int, gone: list[bytes]) -> None:
+    def _forget_last(self, run: Run, count: int, gone: list[bytes]) -> None:
         """The last of those that never lost one before them leave, the very last first."""
-        uids, stop, begin = self.uid, run.stop, run.stop - count
+        runs, stop, begin = self.runs, run.stop, run.stop - count
         run.stop = begin
         for block in run.blocks[begin:stop]:
-            uids[block] = 0
+            runs[block] = None
         if run.hung:
             self._lost += sum([run.hung.pop(place, 0) for place in range(begin, stop)])
         if not begin:
@@ -263,40 +284,38 @@ class PrefixIndex:
             self._hang(run.parent, -1)
         self._log.untell(run.blocks, run.keys, run.first, range(begin, stop), gone)
 
-    def _forget_one(self, block: int, run: _Run, gone: list[bytes]) -> None:
-        uids, size, blocks = self.uid, self._blocks, run.blocks
-        row = uids[block] - block
-        place = row // size - run.serial
+    def _forget_one(self, block: int, run: Run, gone: list[bytes]) -> None:
+        runs, blocks = self.runs, run.blocks
+        place = blocks.index(block)
+        runs[block] = None
         if not place:
             self._strike(run.keys[0], block)
             self._hang(run.parent, -1)
-        elif uids[blocks[place - 1]] != row - size + blocks[place - 1]:
+        elif runs[blocks[place - 1]] is not run:
             self._strike(run.keys[place], block)
             self._lost -= 1
-        after = blocks[place + 1] if place + 1 < len(blocks) else block
-        if after != block and uids[after] == row + size + after:
-            self._list(run.keys[place + 1], after)
+        if place + 1 < len(blocks) and runs[blocks[place + 1]] is run:
+            self._list(run.keys[place + 1], blocks[place + 1])
             self._lost += 1
         if run.hung:
             self._lost += run.hung.pop(place, 0)
-        uids[block] = 0
         run.stop = min(run.stop, place)
         self._log.untell(blocks, run.keys, run.first, range(place, place + 1), gone)
 
     def clear(self) -> None:
         """Nothing is known any more."""
         for block in range(self._blocks):
-            self.uid[block] = 0
+            self.runs[block] = None
         for home in self._dicts:
             home.clear()
         self._lost = 0
 
     def is_whole(self) -> bool:
         """The dicts name what they should and nothing else, and the counts agree. O(blocks)."""
-        uids, size = self.uid, self._blocks
+        runs = self.runs
         listed, lost, found = list[tuple[bytes, int]](), 0, 0
-        for run in {id(run): run for run in compress(self._run, uids)}.values():
-            there = [uids[block] == (run.serial + i) * size + block for i, block in enumerate(run.blocks)]
+        for run in {id(run): run for run in runs if run is not None}.values():
+            there = [runs[block] is run for block in run.blocks]
             starts = [i for i, alive in enumerate(there) if alive and not (i and there[i - 1])]
             found += sum(there)
             lost += sum(1 for i in starts if i or not self.is_alive(run.parent))
@@ -304,5 +323,5 @@ class PrefixIndex:
             if [*there, False].index(False) != run.stop:
                 return False
         entries = [(key, block) for home in self._dicts for key in home for block in self._listed(key)]
-        known = size - uids.count(0)
+        known = len(runs) - runs.count(None)
         return sorted(entries) == sorted(listed) and (lost, found) == (self._lost, known)

@@ -225,7 +225,7 @@ def test_a_run_that_meets_a_collision_is_cached_no_further() -> None:
     pool = BlockPool(12, SIZE)
     fill(pool, some(1, 2))
     parent = hits(pool, some(1, 2))[-1]
-    assert put(pool, b"y" * 16, some(1, 2, 9), pool.uid[parent]) != BROKEN
+    assert put(pool, b"y" * 16, some(1, 2, 9), pool.index.identity(parent)) != BROKEN
     keys = [*block_hashes(ROOT, some(1, 2), SIZE), b"y" * 16, b"z" * 16]
     assert pool.register_run(pool.take(4), keys, raw(some(1, 2, 3, 4)), range(4), ROOT, 5) == BROKEN
     assert len(hits(pool, some(1, 2), step=6)) == 2
@@ -281,7 +281,7 @@ def test_reserved_blocks_are_not_available() -> None:
         lambda pool: pool.free.pop(),
         lambda pool: pool.state.__setitem__(5, 1),
         lambda pool: pool.set_reserve(1),
-        lambda pool: pool.uid.__setitem__(0, 0),
+        lambda pool: pool.runs.__setitem__(0, None),
         lambda pool: setattr(pool, "fenced", 1),
     ],
 )

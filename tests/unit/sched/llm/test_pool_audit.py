@@ -19,16 +19,16 @@ def is_whole(pool: BlockPool, owned: list[list[int]], reserved: int) -> bool:
     every, free, cached = range(pool.size), pool.free, list(pool.lru)
     refs = Counter(block for table in owned for block in table)
     fenced = [block for block in every if pool.state[block] < 0]
-    known = {block for block in every if pool.uid[block]}
+    known = {block for block in every if pool.runs[block]}
     return (
         all(max(pool.state[block], 0) == refs[block] for block in every)
         and sorted([*free, *cached, *fenced, *refs]) == list(every)
         and (pool.fenced, pool.reserved) == (len(fenced), reserved)
         and pool.available >= 0
         and _finds(pool, known)
-        and not any(pool.uid[block] for block in free)
-        and all(pool.uid[block] for block in cached)
-        and not any(pool.log.told[block] and not pool.uid[block] for block in every)
+        and not any(pool.runs[block] for block in free)
+        and all(pool.runs[block] for block in cached)
+        and not any(pool.log.told[block] and not pool.runs[block] for block in every)
     )
 
 
@@ -36,10 +36,15 @@ def _finds(pool: BlockPool, known: set[int]) -> bool:
     """Each content has a place in its run; those without one before them there, and no others, are found by hash."""
     index, listed, lost = pool.index, set(), 0
     for block in known:
-        run, place = index._run[block], pool.uid[block] // BLOCKS - index._run[block].serial
-        if not 0 <= place < len(run.blocks) or (run.serial + place) * BLOCKS + run.blocks[place] != pool.uid[block]:
+        run = pool.runs[block]
+        if run is None or block not in run.blocks:
             return False
-        if place and pool.uid[run.blocks[place - 1]] == (run.serial + place - 1) * BLOCKS + run.blocks[place - 1]:
+        place = run.blocks.index(block)
+        if place >= run.stop > 0 and pool.runs[run.blocks[run.stop]] is run:
+            return False
+        if place < run.stop and any(pool.runs[before] is not run for before in run.blocks[: run.stop]):
+            return False
+        if place and pool.runs[run.blocks[place - 1]] is run:
             continue
         listed.add((run.keys[place], block))
         lost += place > 0 or not index.is_alive(run.parent)
@@ -82,7 +87,7 @@ def _swap(rng: random.Random, pool: BlockPool, owned: list[list[int]]) -> None:
 
 DAMAGES: Final[tuple[Callable[[random.Random, BlockPool, list[list[int]]], object], ...]] = (
     lambda rng, pool, _: pool.state.__setitem__(rng.randrange(BLOCKS), rng.randrange(-2, 3)),
-    lambda rng, pool, _: pool.uid.__setitem__(rng.randrange(BLOCKS), rng.choice((0, 99))),
+    lambda rng, pool, _: pool.runs.__setitem__(rng.randrange(BLOCKS), rng.choice((None, *pool.runs))),
     lambda rng, pool, _: pool.log.told.__setitem__(rng.randrange(BLOCKS), rng.randrange(2)),
     lambda rng, pool, _: pool.index._dicts[0].__setitem__(b"x", rng.randrange(BLOCKS)),
     lambda rng, pool, _: setattr(pool, "fenced", rng.randrange(3)),
