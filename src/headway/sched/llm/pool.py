@@ -12,7 +12,8 @@ from itertools import chain, compress
 from headway.core.errors import InvariantError
 from headway.sched.llm.idle import IdleBlocks
 from headway.sched.llm.kv_log import KvLog
-from headway.sched.llm.prefix_index import BROKEN, Identity, PrefixIndex
+from headway.sched.llm.prefix_index import BROKEN, PrefixIndex
+from headway.sched.llm.prefix_runs import Identity
 
 __all__ = ["BROKEN", "BlockPool", "Identity"]
 

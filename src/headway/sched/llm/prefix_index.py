@@ -8,14 +8,11 @@ hashes, of which each costs 0.3 to 0.5 us at 900,000 blocks: it is memory that n
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from headway.sched.llm.kv_log import KvLog
+from headway.sched.llm.prefix_runs import Identity, Run, alike, starts
 
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
 TOKEN_BYTES: Final = 4
-Identity = int | bytes  # of the content before a block: a number, or the cache root at the start
-
 SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that is at most so many times longer
 # The insert that makes a dict of 900,000 hashes grow takes 26 ms, and it grows even at a steady size, because deleted
 # entries use it up. Dicts of this size take 0.1 ms at most (of 8,192: 0.5), but fill up together: a step may meet
@@ -23,32 +20,6 @@ SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that 
 HOME_BLOCKS: Final = 1024
 RUN_MAX: Final = 64  # blocks; to find one in its run takes up to 0.5 us
 _BYTE: Final = 256
-
-
-class Run(msgspec.Struct, gc=False):
-    """Contents that were offered together, each the parent of the next."""
-
-    raw: bytes  # their tokens, TOKEN_BYTES each
-    start: int  # bytes of the chain before them
-    step: int  # writes them; later steps may read
-    parent: Identity  # of the first
-    serial: int  # of the first; they are numbered in a row
-    first: int  # its place in the chain
-    blocks: tuple[int, ...]  # as offered; some may hold something else by now
-    keys: tuple[bytes, ...]  # their hashes
-    stop: int  # place of the first that left; how many there are, if none did
-    hung: dict[int, int] | None = None  # place in the run -> contents of other runs whose parent it is
-
-
-def _alike(run: Run, place: int, hashes: tuple[bytes, ...]) -> int:
-    """How many contents from `place` on, which is there, surely are there and have these hashes."""
-    if place >= run.stop:  # some before it left, so that some after it may have
-        return 1
-    count = min(len(hashes), run.stop - place)
-    keys = run.keys[place : place + count]
-    if keys == hashes[:count]:
-        return count
-    return next(i for i in range(count) if keys[i] != hashes[i])
 
 
 class PrefixIndex:
@@ -117,14 +88,14 @@ class PrefixIndex:
             place = run.blocks.index(block)
             if run.step >= step:
                 break
-            alike = _alike(run, place, asked[at:])
-            begin, end = at * self.width, (at + alike) * self.width
+            count = alike(run, place, asked[at:])
+            begin, end = at * self.width, (at + count) * self.width
             while run.raw[begin - run.start : end - run.start] != raw[begin:end]:
-                alike -= 1
+                count -= 1
                 end -= self.width
-            if not alike:
+            if not count:
                 break
-            hits += run.blocks[place : place + alike]
+            hits += run.blocks[place : place + count]
             parent = self.identity(hits[-1])
         return hits
 
@@ -172,11 +143,10 @@ class PrefixIndex:
         return parent if isinstance(parent, int) else BROKEN
 
     def _enter_until(self, table: Sequence[int], keys: Sequence[bytes], place: int, stop: int) -> int:
-        """Where those end that enter together with the one at `place`: they can meet nothing, as their parent is new."""
+        """Where those end that enter together with the one at `place`: nothing can hang on a new parent."""
         stop = min(stop, place + RUN_MAX)
-        known = [at for at, block in enumerate(table[place + 1 : stop], place + 1) if self.runs[block] is not None]
-        if known:
-            stop = known[0]
+        if any(map(self.runs.__getitem__, table[place + 1 : stop])):
+            stop = next(at for at in range(place + 1, stop) if self.runs[table[at]] is not None)
         if self._lost:
             return next((at for at in range(place + 1, stop) if self._orphans(keys[at])), stop)
         return stop
@@ -278,7 +248,7 @@ class PrefixIndex:
         for block in run.blocks[begin:stop]:
             runs[block] = None
         if run.hung:
-            self._lost += sum([run.hung.pop(place, 0) for place in range(begin, stop)])
+            self._lost += sum([run.hung.pop(place) for place in [*run.hung] if begin <= place < stop])
         if not begin:
             self._strike(run.keys[0], run.blocks[0])
             self._hang(run.parent, -1)
@@ -312,16 +282,10 @@ class PrefixIndex:
 
     def is_whole(self) -> bool:
         """The dicts name what they should and nothing else, and the counts agree. O(blocks)."""
-        runs = self.runs
-        listed, lost, found = list[tuple[bytes, int]](), 0, 0
-        for run in {id(run): run for run in runs if run is not None}.values():
-            there = [runs[block] is run for block in run.blocks]
-            starts = [i for i, alive in enumerate(there) if alive and not (i and there[i - 1])]
-            found += sum(there)
-            lost += sum(1 for i in starts if i or not self.is_alive(run.parent))
-            listed += [(run.keys[i], run.blocks[i]) for i in starts]
-            if [*there, False].index(False) != run.stop:
-                return False
+        found = starts(self.runs)
+        if found is None:
+            return False
+        listed = [(run.keys[place], run.blocks[place]) for run, place in found]
+        lost = sum(1 for run, place in found if place or not self.is_alive(run.parent))
         entries = [(key, block) for home in self._dicts for key in home for block in self._listed(key)]
-        known = len(runs) - runs.count(None)
-        return sorted(entries) == sorted(listed) and (lost, found) == (self._lost, known)
+        return sorted(entries) == sorted(listed) and lost == self._lost

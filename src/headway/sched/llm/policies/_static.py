@@ -1,5 +1,6 @@
 """Orders whose keys do not change while a request waits or runs: O(log n) per change, O(1) per look."""
 
+from bisect import bisect_left
 from typing import ClassVar
 
 import msgspec
@@ -11,26 +12,41 @@ from headway.sched.llm.sequence import Seq
 
 
 class Victims:
-    """The running that may be preempted: least urgent first, then latest arrival."""
+    """The running that may be preempted: least urgent first, then latest arrival.
+
+    Sorted by one number each: to look for a tuple among those of 4,096 running reads three times as much cold memory.
+    """
 
     def __init__(self) -> None:
-        self._order = SortedSeqs()
+        self._keys: list[int] = []
+        self._seqs: list[Seq] = []  # beside their keys
 
     def add(self, seq: Seq) -> None:
-        """`seq` may be preempted from now on."""
-        self._order.push(seq, (seq.urgency, -seq.arrived_ns, -seq.id))
+        """`seq`, which is not in, may be preempted from now on."""
+        key = _victim_key(seq)
+        at = bisect_left(self._keys, key)
+        self._keys.insert(at, key)
+        self._seqs.insert(at, seq)
 
     def discard(self, seq: Seq) -> None:
         """It may not any more."""
-        self._order.discard(seq)
+        at = bisect_left(self._keys, _victim_key(seq))
+        if at < len(self._seqs) and self._seqs[at] is seq:
+            del self._keys[at]
+            del self._seqs[at]
 
     def first(self) -> list[Seq]:
         """Up to VICTIMS_MAX of the lowest urgency there is."""
-        window = self._order.first(VICTIMS_MAX)
-        return [seq for key, seq in window if key[0] == window[0][0][0]]
+        window = self._seqs[:VICTIMS_MAX]
+        return [seq for seq in window if seq.urgency == window[0].urgency]
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._seqs)
+
+
+def _victim_key(seq: Seq) -> int:
+    """Orders as (urgency, -arrived_ns, -id) does; both times and ids have less than 64 bits."""
+    return (((seq.urgency << 64) - seq.arrived_ns) << 64) - seq.id
 
 
 class StaticOrder:
