@@ -10,6 +10,7 @@ from typing import Final
 
 from headway.core.blockhash import known_stride
 from headway.core.reports import KvEvents
+from headway.sched.llm.prefix_runs import Run
 
 CHANGES_MAX: Final = 8192  # 128 KiB of hashes: a report every 20 ms brings a few hundred
 SNAPSHOT_MAX: Final = 8192
@@ -47,18 +48,17 @@ class KvLog:
             if self._counted > 2 * CHANGES_MAX:
                 self._shorten()
 
-    def untell(
-        self, blocks: Sequence[int], keys: Sequence[bytes], first: int, places: range, gone: list[bytes]
-    ) -> None:
-        """Those at `places` of a run, which begins at `first` of its chain, left the index: the hashes of the told ones
-        to `gone`, the last first."""
-        stride, told = self._stride, self._marks
+    def untell(self, run: Run, begin: int, stop: int, gone: list[bytes]) -> None:
+        """Contents of `run` left the index: the hashes of those that were told to `gone`, the last first."""
+        stride, keys = self._stride, run.keys
         if stride == 1:
-            gone += keys[places.start : places.stop][::-1]
+            gone += keys[begin:stop][::-1]
             return
-        for place in reversed(range(places.start + (-first - places.start - 1) % stride, places.stop, stride)):
-            if told[blocks[place]]:
-                told[blocks[place]] = 0
+        told, blocks = self._marks, run.blocks
+        for place in range(stop - 1 - (run.first + stop) % stride, begin - 1, -stride):
+            block = blocks[place]
+            if told[block]:
+                told[block] = 0
                 gone.append(keys[place])
 
     def removed(self, keys: Sequence[bytes]) -> None:

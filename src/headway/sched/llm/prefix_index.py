@@ -105,7 +105,7 @@ class PrefixIndex:
             serial, block = divmod(parent, self._blocks)
             run = self.runs[block]
             place = 0 if run is None else serial - run.serial + 1
-            if run is not None and place < len(run.keys) and run.keys[place] == key:
+            if run is not None and 0 < place < len(run.keys) and run.keys[place] == key:
                 after = run.blocks[place]
                 if self.runs[after] is run:
                     return after
@@ -128,25 +128,40 @@ class PrefixIndex:
         self.added = False
         if not self.is_alive(parent):
             return BROKEN  # nothing could ever reach them
-        place, stop = span.start, span.stop
+        place, stop, runs, homes = span.start, span.stop, self.runs, self._homes
         while place < stop:
-            known = self._settle(table[place], keys[place], raw, place * self.width, parent)
-            if known == BROKEN:
-                return BROKEN
-            if known:
-                parent = known
-                place += 1
-                continue
-            end = self._enter_until(table, keys, place, stop) if self.is_alive(parent) else place + 1
+            key, end = keys[place], stop
+            if key in homes[key[0]] or self._lost or runs[table[place]] is not None or self._is_followed(parent):
+                known = self._settle(table[place], key, raw, place * self.width, parent)
+                if known == BROKEN:
+                    return BROKEN
+                if known:
+                    parent = known
+                    place += 1
+                    continue
+                if not self.is_alive(parent):
+                    end = place + 1  # it was displaced just now, and the next may displace this one
+            end = self._enter_until(table, keys, place, end)
             parent = self._enter(table, keys, raw, range(place, end), parent, step)
             place = end
         return parent if isinstance(parent, int) else BROKEN
 
+    def _is_followed(self, parent: Identity) -> bool:
+        """It is not the last of its run, so that what comes after it may be known."""
+        if isinstance(parent, bytes):
+            return False
+        run = self.runs[parent % self._blocks]
+        return run is not None and parent // self._blocks - run.serial + 1 < len(run.blocks)
+
     def _enter_until(self, table: Sequence[int], keys: Sequence[bytes], place: int, stop: int) -> int:
         """Where those end that enter together with the one at `place`: nothing can hang on a new parent."""
-        stop = min(stop, place + RUN_MAX)
-        if any(map(self.runs.__getitem__, table[place + 1 : stop])):
-            stop = next(at for at in range(place + 1, stop) if self.runs[table[at]] is not None)
+        runs = self.runs
+        if stop > place + RUN_MAX:
+            stop = place + RUN_MAX
+        for block in table[place + 1 : stop]:
+            if runs[block] is not None:
+                stop = next(at for at in range(place + 1, stop) if runs[table[at]] is not None)
+                break
         if self._lost:
             return next((at for at in range(place + 1, stop) if self._orphans(keys[at])), stop)
         return stop
@@ -155,36 +170,39 @@ class PrefixIndex:
         self, table: Sequence[int], keys: Sequence[bytes], raw: bytes, span: range, parent: Identity, step: int
     ) -> int:
         """New contents; return the identity of the last."""
-        first, count, serial, runs = span.start, len(span), self._last + 1, self.runs
-        begin, length = first * self.width, count * self.width
-        blocks, hashes = tuple(table[first : span.stop]), tuple(keys[first : span.stop])
-        if len(raw) <= SHARED_MAX * length:
-            run = Run(raw, 0, step, parent, serial, first, blocks, hashes, count)  # a copy reads cold memory
-        else:
-            part = raw[begin : begin + length]
-            run = Run(part, begin, step, parent, serial, first, blocks, hashes, count)
-        self._list(hashes[0], blocks[0])
-        self._hang(parent, 1)
+        first, stop, runs = span.start, span.stop, self.runs
+        blocks, hashes = tuple(table[first:stop]), tuple(keys[first:stop])
+        count, serial, begin = len(blocks), self._last + 1, 0
+        length = count * self.width
+        if len(raw) > SHARED_MAX * length:  # else it keeps the whole chain: a copy reads cold memory
+            begin = first * self.width
+            raw = raw[begin : begin + length]
+        run = Run(raw, begin, step, parent, serial, first, blocks, hashes, count)
+        key, block = hashes[0], blocks[0]
+        if self._homes[key[0]].setdefault(key, block) != block:
+            self._list(key, block)
+        if isinstance(parent, int):
+            self._hang(parent, 1)
         for block in blocks:
             runs[block] = run
         self._last += count
         self.added = True
-        self._log.stored(table, keys, first, span.stop)
-        return self._last * self._blocks + blocks[-1]
+        self._log.stored(table, keys, first, stop)
+        return self._last * self._blocks + block
 
-    def _hang(self, parent: Identity, change: int) -> None:
+    def _hang(self, parent: int, change: int) -> None:
         """One more, or one less, of the contents that begin a run has this parent."""
-        if isinstance(parent, bytes):
-            return
-        if not self.is_alive(parent):
+        size = self._blocks
+        run = self.runs[parent % size]
+        place = -1 if run is None else parent // size - run.serial
+        if run is None or not 0 <= place < len(run.blocks):
             self._lost += change
-            return
-        run = self.runs[parent % self._blocks]
-        assert run is not None
-        place = parent // self._blocks - run.serial
-        if run.hung is None:
-            run.hung = {}
-        run.hung[place] = run.hung.get(place, 0) + change
+        elif place + 1 == len(run.blocks):
+            run.tail += change
+        elif run.hung is None:
+            run.hung = {place: change}
+        else:
+            run.hung[place] = run.hung.get(place, 0) + change
 
     def _listed(self, key: bytes) -> tuple[int, ...]:
         found = self._homes[key[0]].get(key, ())
@@ -200,11 +218,9 @@ class PrefixIndex:
 
     def _strike(self, key: bytes, block: int) -> None:
         home = self._homes[key[0]]
-        found = home[key]
+        found = home.pop(key)
         if isinstance(found, tuple) and len(found) > 1:
             home[key] = tuple(other for other in found if other != block)
-        else:
-            del home[key]
 
     def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity) -> int:
         """Return the identity under which a content is known already, or BROKEN; 0 when it may enter in `block`."""
@@ -225,34 +241,46 @@ class PrefixIndex:
 
     def forget(self, blocks: Sequence[int]) -> None:
         """The contents of `blocks` leave."""
-        leaving, gone = tuple(blocks), list[bytes]()
+        runs, homes, leaving = self.runs, self._homes, tuple(blocks)
+        gone: list[bytes] = []
         at, many = 0, len(leaving)
         while at < many:
-            run = self.runs[leaving[at]]
+            run = runs[leaving[at]]
             assert run is not None
-            count = min(run.stop, many - at)
-            if count and leaving[at : at + count] == run.blocks[run.stop - count : run.stop][::-1]:
-                self._forget_last(run, count, gone)
-                at += count
-            else:
+            stop = run.stop
+            count = stop if stop < many - at else many - at
+            begin, after = stop - count, at + count
+            piece = run.blocks[begin:stop]
+            if not count or leaving[at:after] != piece[::-1]:
                 self._forget_one(leaving[at], run, gone)
                 at += 1
+                continue
+            at = after  # the last of those that never lost one before them, the very last first
+            run.stop = begin
+            for block in piece:
+                runs[block] = None
+            if run.tail or run.hung:
+                self._lose(run, begin, stop)
+            if not begin:
+                key = run.keys[0]
+                if homes[key[0]][key] == piece[0]:
+                    del homes[key[0]][key]
+                else:
+                    self._strike(key, piece[0])
+                if isinstance(run.parent, int):
+                    self._hang(run.parent, -1)
+            self._log.untell(run, begin, stop, gone)
         self.evicted += many
         if gone:
             self._log.removed(gone)
 
-    def _forget_last(self, run: Run, count: int, gone: list[bytes]) -> None:
-        """The last of those that never lost one before them leave, the very last first."""
-        runs, stop, begin = self.runs, run.stop, run.stop - count
-        run.stop = begin
-        for block in run.blocks[begin:stop]:
-            runs[block] = None
+    def _lose(self, run: Run, begin: int, stop: int) -> None:
+        """What hangs on the contents from place `begin` to before `stop` loses its parent."""
+        if stop == len(run.blocks):
+            self._lost += run.tail
+            run.tail = 0
         if run.hung:
             self._lost += sum([run.hung.pop(place) for place in [*run.hung] if begin <= place < stop])
-        if not begin:
-            self._strike(run.keys[0], run.blocks[0])
-            self._hang(run.parent, -1)
-        self._log.untell(run.blocks, run.keys, run.first, range(begin, stop), gone)
 
     def _forget_one(self, block: int, run: Run, gone: list[bytes]) -> None:
         runs, blocks = self.runs, run.blocks
@@ -260,17 +288,18 @@ class PrefixIndex:
         runs[block] = None
         if not place:
             self._strike(run.keys[0], block)
-            self._hang(run.parent, -1)
+            if isinstance(run.parent, int):
+                self._hang(run.parent, -1)
         elif runs[blocks[place - 1]] is not run:
             self._strike(run.keys[place], block)
             self._lost -= 1
         if place + 1 < len(blocks) and runs[blocks[place + 1]] is run:
             self._list(run.keys[place + 1], blocks[place + 1])
             self._lost += 1
-        if run.hung:
-            self._lost += run.hung.pop(place, 0)
+        if run.tail or run.hung:
+            self._lose(run, place, place + 1)
         run.stop = min(run.stop, place)
-        self._log.untell(blocks, run.keys, run.first, range(place, place + 1), gone)
+        self._log.untell(run, place, place + 1, gone)
 
     def clear(self) -> None:
         """Nothing is known any more."""

@@ -19,7 +19,8 @@ class Run(msgspec.Struct, gc=False):
     blocks: tuple[int, ...]  # as offered; some may hold something else by now
     keys: tuple[bytes, ...]  # their hashes
     stop: int  # place of the first that left; how many there are, if none did
-    hung: dict[int, int] | None = None  # place in the run -> contents of other runs whose parent it is
+    tail: int = 0  # contents of other runs whose parent is the last
+    hung: dict[int, int] | None = None  # the same by place of all others
 
 
 def alike(run: Run, place: int, hashes: tuple[bytes, ...]) -> int:
