@@ -48,7 +48,10 @@ class Watched(Churn):
         machine = self.system.machine
         assert machine is not None
         m = machine.state
-        return [sys.getsizeof(one) for one in (*m.pool.index._dicts, m.pool.free, m.seqs, m.calendar, m.dues, *m.wheel)]
+        return [
+            sys.getsizeof(one)
+            for one in (*m.pool.index._heads.dicts, m.pool.free, m.seqs, m.calendar, m.dues, *m.wheel)
+        ]
 
     def row(self) -> Row:
         """One step; arrivals are no part of it."""

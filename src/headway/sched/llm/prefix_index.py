@@ -9,17 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headway.sched.llm.kv_log import KvLog
-from headway.sched.llm.prefix_runs import Identity, Run, alike, starts
+from headway.sched.llm.prefix_runs import Heads, Identity, Run, alike, starts
 
 BROKEN: Final = -1  # identity after a hash collision or a lost parent: the chain is cached no further
 TOKEN_BYTES: Final = 4
 SHARED_MAX: Final = 4  # contents keep the tokens of their whole chain, if that is at most so many times longer
-# The insert that makes a dict of 900,000 hashes grow takes 26 ms, and it grows even at a steady size, because deleted
-# entries use it up. Dicts of this size take 0.1 ms at most (of 8,192: 0.5), but fill up together: a step may meet
-# several.
-HOME_BLOCKS: Final = 1024
 RUN_MAX: Final = 64  # blocks; to find one in its run takes up to 0.5 us
-_BYTE: Final = 256
 
 
 class PrefixIndex:
@@ -36,20 +31,15 @@ class PrefixIndex:
         self.orphans: list[int] = []  # blocks that lost their content to a new offer of the same
         self._log = log
         log.follow(self.runs)
-        # By hash: first of a run, or without a parent. More than one block only after a collision.
-        self._dicts: list[dict[bytes, int | tuple[int, ...]]] = [
-            {} for _ in range(min(blocks // HOME_BLOCKS + 1, _BYTE))
-        ]
-        self._homes = [self._dicts[first % len(self._dicts)] for first in range(_BYTE)]  # by first byte of the hash
+        self._heads = Heads(blocks)  # the first of each run, and what lost the content before it
+        self._homes = self._heads.homes
         self._lost = 0  # contents whose parent left
         self._last = 0  # serial of the content that entered last
         self._blocks = blocks
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Hashes and blocks. O(blocks)."""
-        for block, run in enumerate(self.runs):
-            if run is not None:
-                yield run.keys[run.blocks.index(block)], block
+        return ((self.key_of(block), block) for block, run in enumerate(self.runs) if run is not None)
 
     def key_of(self, block: int) -> bytes:
         """Hash of what `block` holds, which must be in the index."""
@@ -109,7 +99,7 @@ class PrefixIndex:
                 after = run.blocks[place]
                 if self.runs[after] is run:
                     return after
-        for block in self._listed(key):
+        for block in self._heads.blocks(key):
             if self._above(block) == parent:
                 return block
         return -1
@@ -180,7 +170,7 @@ class PrefixIndex:
         run = Run(raw, begin, step, parent, serial, first, blocks, hashes, count)
         key, block = hashes[0], blocks[0]
         if self._homes[key[0]].setdefault(key, block) != block:
-            self._list(key, block)
+            self._heads.add(key, block)
         if isinstance(parent, int):
             self._hang(parent, 1)
         for block in blocks:
@@ -204,24 +194,6 @@ class PrefixIndex:
         else:
             run.hung[place] = run.hung.get(place, 0) + change
 
-    def _listed(self, key: bytes) -> tuple[int, ...]:
-        found = self._homes[key[0]].get(key, ())
-        return found if isinstance(found, tuple) else (found,)
-
-    def _list(self, key: bytes, block: int) -> None:
-        home = self._homes[key[0]]
-        found = home.get(key)
-        if found is None:
-            home[key] = block
-        else:
-            home[key] = (*found, block) if isinstance(found, tuple) else (found, block)
-
-    def _strike(self, key: bytes, block: int) -> None:
-        home = self._homes[key[0]]
-        found = home.pop(key)
-        if isinstance(found, tuple) and len(found) > 1:
-            home[key] = tuple(other for other in found if other != block)
-
     def _settle(self, block: int, key: bytes, raw: bytes, start: int, parent: Identity) -> int:
         """Return the identity under which a content is known already, or BROKEN; 0 when it may enter in `block`."""
         other = self._child(parent, key)
@@ -237,7 +209,7 @@ class PrefixIndex:
 
     def _orphans(self, key: bytes) -> list[int]:
         """Contents of this hash whose parent left before them: no walk finds them."""
-        return sorted(block for block in self._listed(key) if not self.is_alive(self._above(block)))
+        return sorted(block for block in self._heads.blocks(key) if not self.is_alive(self._above(block)))
 
     def forget(self, blocks: Sequence[int]) -> None:
         """The contents of `blocks` leave."""
@@ -266,7 +238,7 @@ class PrefixIndex:
                 if homes[key[0]][key] == piece[0]:
                     del homes[key[0]][key]
                 else:
-                    self._strike(key, piece[0])
+                    self._heads.remove(key, piece[0])
                 if isinstance(run.parent, int):
                     self._hang(run.parent, -1)
             self._log.untell(run, begin, stop, gone)
@@ -287,14 +259,14 @@ class PrefixIndex:
         place = blocks.index(block)
         runs[block] = None
         if not place:
-            self._strike(run.keys[0], block)
+            self._heads.remove(run.keys[0], block)
             if isinstance(run.parent, int):
                 self._hang(run.parent, -1)
         elif runs[blocks[place - 1]] is not run:
-            self._strike(run.keys[place], block)
+            self._heads.remove(run.keys[place], block)
             self._lost -= 1
         if place + 1 < len(blocks) and runs[blocks[place + 1]] is run:
-            self._list(run.keys[place + 1], blocks[place + 1])
+            self._heads.add(run.keys[place + 1], blocks[place + 1])
             self._lost += 1
         if run.tail or run.hung:
             self._lose(run, place, place + 1)
@@ -305,8 +277,7 @@ class PrefixIndex:
         """Nothing is known any more."""
         for block in range(self._blocks):
             self.runs[block] = None
-        for home in self._dicts:
-            home.clear()
+        self._heads.clear()
         self._lost = 0
 
     def is_whole(self) -> bool:
@@ -316,5 +287,4 @@ class PrefixIndex:
             return False
         listed = [(run.keys[place], run.blocks[place]) for run, place in found]
         lost = sum(1 for run, place in found if place or not self.is_alive(run.parent))
-        entries = [(key, block) for home in self._dicts for key in home for block in self._listed(key)]
-        return sorted(entries) == sorted(listed) and lost == self._lost
+        return sorted(self._heads.entries()) == sorted(listed) and lost == self._lost

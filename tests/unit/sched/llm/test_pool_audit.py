@@ -48,7 +48,7 @@ def _finds(pool: BlockPool, known: set[int]) -> bool:
             continue
         listed.add((run.keys[place], block))
         lost += place > 0 or not index.is_alive(run.parent)
-    entries = {(key, block) for home in index._dicts for key, block in home.items()}
+    entries = {(key, block) for home in index._heads.dicts for key, block in home.items()}
     return (entries, lost) == (listed, index._lost)
 
 
@@ -89,7 +89,7 @@ DAMAGES: Final[tuple[Callable[[random.Random, BlockPool, list[list[int]]], objec
     lambda rng, pool, _: pool.state.__setitem__(rng.randrange(BLOCKS), rng.randrange(-2, 3)),
     lambda rng, pool, _: pool.runs.__setitem__(rng.randrange(BLOCKS), rng.choice((None, *pool.runs))),
     lambda rng, pool, _: pool.log.told.__setitem__(rng.randrange(BLOCKS), rng.randrange(2)),
-    lambda rng, pool, _: pool.index._dicts[0].__setitem__(b"x", rng.randrange(BLOCKS)),
+    lambda rng, pool, _: pool.index._heads.dicts[0].__setitem__(b"x", rng.randrange(BLOCKS)),
     lambda rng, pool, _: setattr(pool, "fenced", rng.randrange(3)),
     lambda rng, pool, _: setattr(pool, "reserved", rng.randrange(3)),
     _move,
