@@ -82,7 +82,7 @@ def starts(runs: Sequence[Run | None]) -> list[tuple[Run, int]] | None:
     """
     found: list[tuple[Run, int]] = []
     held = 0
-    for run in {id(run): run for run in runs if run is not None}.values():
+    for run in {run.serial: run for run in runs if run is not None}.values():
         there = [runs[block] is run for block in run.blocks]
         held += sum(there)
         found += [(run, place) for place, alive in enumerate(there) if alive and not (place and there[place - 1])]
