@@ -48,3 +48,22 @@ def test_who_takes_nothing_is_dropped_once_the_other_process_has_answered(tmp_pa
             await server.wait_closed()
 
     asyncio.run(run())
+
+
+def test_a_main_process_that_is_gone_is_a_passing_outage_to_clients(tmp_path: Path) -> None:
+    # openai's client asks again only where the answer says so
+    async def run() -> bytes:
+        loop, state = asyncio.get_running_loop(), ServerState()
+        near = await loop.create_server(lambda: Splice(str(tmp_path / "none"), state, loop, 1.0), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*near.sockets[0].getsockname())
+        answer = await reader.read()
+        writer.close()
+        near.close()
+        await near.wait_closed()
+        return answer
+
+    head, _, body = asyncio.run(run()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in head
+    assert b"x-should-retry: true" in head
+    assert b"shutting_down" in body

@@ -7,10 +7,9 @@ import asyncio
 
 from uvicorn.server import ServerState
 
-from headway.adapters.gateway.errors import error_out
+from headway.adapters.gateway.errors import shutting_down
 from headway.adapters.gateway.relay.exchange import error_answer
 from headway.adapters.gateway.unread import Unread
-from headway.core.errors import EngineError
 
 
 class Splice:
@@ -79,8 +78,7 @@ class Splice:
         try:
             far, _ = await self._loop.create_unix_connection(lambda: _FarSide(self), self._door)
         except OSError:
-            error = EngineError("The gateway's main process does not answer.", status=503, code="shutting_down")
-            self._client.write(error_answer(error_out(error), b"", keep_alive=False))
+            self._client.write(error_answer(shutting_down(), b"", keep_alive=False))
             self._client.close()
             return
         self._far = far
