@@ -36,7 +36,7 @@ def test_without_pyarrow_it_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "path_importer_cache", {})
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"--format parquet needs the package pyarrow.*headway\[parquet\]"):
+    with pytest.raises(ConfigError, match=r"--format parquet needs the package pyarrow.*-e '\.\[parquet\]'"):
         check_parquet()
 
 

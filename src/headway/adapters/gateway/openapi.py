@@ -61,7 +61,7 @@ _GET: Final = {
     "/v1/models": "List the models",
     "/v1/models/{id}": "Describe one model",
     "/v1/images/{id}": "An image job as it stands, with its pictures once it is completed",
-    "/v1/images/{id}/content": "A picture (`?variant=k`: the k-th of n)",
+    "/v1/images/{id}/content": "A picture (`?variant=k`: the k-th of n; `?variant=preview&index=k` of a job)",
     "/v1/videos": "List videos (`after`, `limit`, `order`)",
     "/v1/videos/{id}": "A video as it stands; `openai-poll-after-ms` says when to ask again",
     "/v1/videos/{id}/content": "The video, or `?variant=` thumbnail, spritesheet, preview (`&index=k`)",

@@ -96,8 +96,9 @@ A content route gives one range of its bytes where `range` asks for it.
 Requests for a model of an upstream are relayed as they are: which fields it takes, and how its answer looks, is its
 affair. Of the fields above Headway reads `model`, `messages` or `prompt`, `tools`, `stream`, `n`, the limits of tokens,
 `seed`, `temperature`, `priority`, `session_id`, `cache_salt`, `ignore_eos` and `allow_degrade`. Errors before the first
-byte have the form above; a 4xx of the upstream is passed on. `POST /v1/route/explain` explains them too, with
-`server.processes` as the main process would route them. `POST /v1/estimates`, `/tokenize` and `/detokenize` answer 400
+byte have the form above; a 4xx of the upstream is passed on. `POST /v1/route/explain` (`{"endpoint":
+"/v1/chat/completions", "body": {...}}`, the body as that route takes it) explains them too, with `server.processes` as
+the main process would route them. `POST /v1/estimates`, `/tokenize` and `/detokenize` answer 400
 for such a model: what its engine's steps cost, and its tokens, are not known here.
 """
 BODIES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
