@@ -13,6 +13,7 @@ import torch
 
 _SOURCE, *_HEADERS = (Path(__file__).with_name(name) for name in ("kernels.cpp", "draw.h", "team.h", "vectors.h"))
 _FLAGS = ("-O3", "-march=native", "-std=c++20", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno")
+_HASH_BYTES = hashlib.sha256().digest_size
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _LINEAR = [_POINTER] * 3 + [_INT64] * 3 + [_INT]
 _SIGNATURES = {
@@ -36,7 +37,8 @@ class KernelsUnavailable(Exception):
 
 
 def load_kernels(cache: Path) -> ctypes.CDLL:
-    """Load the library, compiling it into `cache` if this source was not compiled for this CPU yet (3 s)."""
+    """Load the library, compiling it into `cache` if this source was not compiled for this CPU yet (3 s), or if what is
+    there is damaged: the loader checks nothing, and a library that was cut off ends the process with SIGBUS."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         raise KernelsUnavailable("no C++ compiler (g++ or clang++) was found")
@@ -44,7 +46,7 @@ def load_kernels(cache: Path) -> ctypes.CDLL:
     key = hashlib.sha256(sources + repr((_FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
     path = cache / "kernels" / f"{key}.so"
     try:
-        if not path.is_file():
+        if not _is_whole(path):
             _build(compiler, path)
         # torch is imported above, so its OpenMP runtime is already loaded and both share one pool of threads.
         library = ctypes.CDLL(str(path))
@@ -58,6 +60,14 @@ def load_kernels(cache: Path) -> ctypes.CDLL:
     return library
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether it ends with the hash of what comes before, as `_build` has written it. Raises OSError."""
+    if not path.is_file():
+        return False
+    body = path.read_bytes()
+    return hashlib.sha256(body[:-_HASH_BYTES]).digest() == body[-_HASH_BYTES:]
+
+
 def _build(compiler: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as scratch:
@@ -69,6 +79,9 @@ def _build(compiler: str, path: Path) -> None:
             raise KernelsUnavailable(f"{compiler} cannot be run: {error}") from error
         if done.returncode != 0:
             raise KernelsUnavailable(f"{compiler} failed: {done.stderr.strip()[:400]}")
+        with built.open("r+b") as file:
+            digest = hashlib.sha256(file.read()).digest()  # leaves the file at its end; behind an ELF nothing counts
+            file.write(digest)
         built.rename(path)
 
 
